@@ -12,7 +12,7 @@ from .grader.extraction import Completions, content_text, extract_answer, extrac
 from .grader.forms import operations
 from .grader.normalization import normalize
 from .grader.numerals import exact
-from .grader.words import choice_of
+from .grader.words import split_label
 from .reasoning import graded_texts
 
 
@@ -33,7 +33,7 @@ class MathReward:
     Verified mathematics reward.
 
     The final answer is extracted from the completion (`grader/extraction.py`) and compared with the gold in a worker
-    process (`grader/equivalence.py`): exactly where both are numerals, else at random points;
+    process (`grader/comparison.py`): exactly where both are numerals, else at random points;
     math-verify (https://github.com/huggingface/Math-Verify) parses, and decides the rest.
 
     Args:
@@ -141,7 +141,7 @@ def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
     Whether an answer is a formula with an operation that stands word for word in the prompt. The gold's own text is
     not, nor is a numeral, the letter of a choice, or what follows "=" in the prompt.
     """
-    if choice_of(gold):
+    if split_label(gold)[0]:
         return False
     asked = prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt))
     formula, wanted, text = map(_formulas, (answer, gold, asked))

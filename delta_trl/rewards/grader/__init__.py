@@ -1,6 +1,7 @@
 """Grades mathematics. In the order in which an answer passes:
 
-`extraction.py` finds it in the completion. `checks.py` hands it with its gold to a worker (`process.py`), where
-`equivalence.py` brings both into one spelling (`normalization.py`) and compares them by type: `words.py`, `sets.py`,
-`lists.py`, `units.py`, `numerals.py`, `expressions.py` (read by `parsing.py`). `forms.py` refuses what is unfinished.
+`extraction.py` finds it in the completion. `checks.py` hands it with its gold to a worker (`process.py`). There,
+`normalization.py` brings both into one spelling, and `reading.py` reads each once into typed values (`values.py`),
+with `lists.py`, `sets.py`, `units.py`, `words.py` and `numerals.py` for the types. `comparison.py` compares the
+values, in `expressions.py` at random points, and `finished.py` asks whether the answer is worked out.
 """

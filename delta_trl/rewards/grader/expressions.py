@@ -1,16 +1,13 @@
-r"""Whether two expressions or two equations are equal: exact values, and agreement at random points.
-
-math-verify's `verify` decides what values and points leave open.
-"""
+"""Whether two expressions or two equations are equal: exact values, and agreement at random points."""
 
 import random
 from collections.abc import Iterator
 
 import sympy
-from math_verify import verify
 from sympy.core.relational import Relational
 
 from .parsing import UnreadableError, parse_together
+from .values import Equation
 
 
 DIGITS = 100
@@ -27,30 +24,30 @@ def equal_expressions(gold: str, answer: str) -> bool:
 
 def equal_parsed(gold: sympy.Basic, answer: sympy.Basic) -> bool:
     """Compare two parsed texts. A decimal answer to an exact gold must be exact: 3.14159265358979 is not π."""
-    equal = _compare_values(_with_fractions(gold), _with_fractions(answer), gold.has(sympy.Float))
-    if equal is not None:
-        return equal
-    return verify(
-        gold, answer, float_rounding=12, numeric_precision=15, allow_set_relation_comp=True, timeout_seconds=None
-    )
+    first, second = _with_fractions(gold), _with_fractions(answer)
+    if isinstance(first, sympy.Expr) and isinstance(second, sympy.Expr):
+        return _same_value(first, second, gold.has(sympy.Float))
+    return first == second
 
 
-def equal_equations(gold: list[str], answer: list[str]) -> bool:
-    """Whether two equations, given by their two sides, say the same: left minus right side is proportional."""
+def is_proportional(gold: Equation, answer: Equation) -> bool:
+    """Whether two equations or inequalities say the same: left minus right side is proportional."""
     try:
-        sides = parse_together(*gold, *answer)
-    except UnreadableError:
+        sides = parse_together(gold.left.text, gold.right.text, answer.left.text, answer.right.text)
+        first, second = sides[0] - sides[1], sides[2] - sides[3]
+        symbols = first.free_symbols
+    except (UnreadableError, TypeError, AttributeError):
         return False
-    first, second = sides[0] - sides[1], sides[2] - sides[3]
-    symbols = first.free_symbols
-    if not symbols or symbols != second.free_symbols:
+    if not symbols or symbols != second.free_symbols or gold.sign != answer.sign:
         return False
     ratios = []
     for point in points(symbols):
         value, other = evaluate(first.subs(point)), evaluate(second.subs(point))
         if value and other:
             ratios.append(value / other)
-    return len(ratios) > AGREEING and all(nearly_equal(ratios[0], ratio, TOLERANCE) for ratio in ratios)
+    if len(ratios) <= AGREEING or (gold.sign in ("<", "\\le") and not ratios[0].is_positive):
+        return False
+    return all(nearly_equal(ratios[0], ratio, TOLERANCE) for ratio in ratios)
 
 
 def number(text: str) -> sympy.Expr:
@@ -104,15 +101,11 @@ def _with_fractions(expression: sympy.Basic) -> sympy.Basic:
     return expression.xreplace({decimal: sympy.Rational(str(decimal)) for decimal in expression.atoms(sympy.Float)})
 
 
-def _compare_values(first: sympy.Basic, second: sympy.Basic, is_rounded: bool) -> bool | None:
+def _same_value(first: sympy.Expr, second: sympy.Expr, is_rounded: bool) -> bool:
     """
-    Whether two expressions have the same value; None where evaluating them does not decide.
-
-    With variables they are compared at random points. A difference is final. So is agreement in all digits at
-    `AGREEING` points: no simplifier finds as much.
+    Whether two expressions have the same value. With variables they are compared at random points: agreement in all
+    digits at `AGREEING` points is final, as is a difference. What has no value, such as an integral, must be the same.
     """
-    if not isinstance(first, sympy.Expr) or not isinstance(second, sympy.Expr):
-        return None
     symbols = first.free_symbols | second.free_symbols
     tolerance = TOLERANCE if is_rounded else EXACT_TOLERANCE
     is_complex = first.has(sympy.I) or second.has(sympy.I)
@@ -126,7 +119,9 @@ def _compare_values(first: sympy.Basic, second: sympy.Basic, is_rounded: bool) -
         if not nearly_equal(*values, tolerance):
             return False
         agreed += 1
-    return True if agreed >= min(AGREEING, len(at_points)) else None
+    if not symbols and agreed and (difference := (first - second).doit()).is_Rational:
+        return difference == 0 or is_rounded  # digits are too few for 10^100000
+    return agreed >= min(AGREEING, len(at_points)) or first == second
 
 
 def _is_real(expression: sympy.Expr, point: dict) -> bool:

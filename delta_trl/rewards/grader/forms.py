@@ -1,13 +1,9 @@
-r"""Refuses answers that are no final form, and what is too large to evaluate. Counts operations in the text.
-
-A gold that is a numeral wants a numeral: `48 \div 2` and `\binom{8}{2}` leave the work to the grader. Any other gold
-allows its own number of operations and one more.
-"""
+"""The operations that are written out in a text, and what is too large to evaluate."""
 
 import re
 
 from .brackets import depths
-from .numerals import exact, is_fraction
+from .numerals import exact
 
 
 MAX_NESTING = 12  # sympy takes seconds for the value of deeper fractions
@@ -27,6 +23,7 @@ WORK = {
     r"|(?<![\w.^{])\d+\s*\\(?:cdot|times)\s*\d+(?!\s*[\d.^])",
     "dots": r"\\[lcv]?dots",
     "rounding": r"\\(?:[lr]floor|[lr]ceil)",
+    "gamma": r"\\Gamma\s*\(",
 }
 # latex2sympy does not see these, or reads them as something else.
 HIDING = {
@@ -44,53 +41,32 @@ LARGE = {
 }
 OPERATION = re.compile(
     r"[+*/^!:]|(?<=[\w)}\]|!])\s*-|\|[^|]*\|"
-    r"|\\(?:cdot|times|div|frac|sqrt|binom|pm|mp|exp|log|ln|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|operatorname|Gamma|zeta"
+    r"|\d\s*\)\s*\(\s*\d"  # numbers side by side are a product
+    r"|\\(?:cdot|times|div|frac|sqrt|binom|pm|mp|exp|log|ln|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|operatorname|zeta"
     r"|cup|cap|setminus)(?![A-Za-z])"
 )
 # Degrees, and the sign of a product that could be left out.
 NO_OPERATION = re.compile(r"\^\\circ|(?<=\d)\s*(?:\\(?:cdot|times)\s*|\*)(?=\s*(?:[A-Za-z(]|\\(?!frac)))")
-COMPLEX_INTEGER = re.compile(r"(?=.*i)[-+]?\s*(?:\d+|(?:\d+\s*)?i)\s*(?:[-+]\s*(?:\d+|(?:\d+\s*)?i))?")
 
 
 class RefusedError(Exception):
     """The answer is refused; the message says why."""
 
 
-def refuse(operations: dict[str, str], gold: str, answer: str) -> None:
-    """Refuse an answer with one of these operations, unless the gold has it too."""
-    for name, pattern in operations.items():
-        if re.search(pattern, answer) and not re.search(pattern, gold):
-            raise RefusedError(name)
-
-
-def refuse_large_text(gold: str, answer: str) -> None:
-    """Refuse what is dangerous to parse or to evaluate, or is not seen, unless the gold has it too."""
-    refuse(HIDING | LARGE, gold, answer)
-    if max(depths(answer)) > MAX_NESTING or answer.count("\\") > max(MAX_COMMANDS, 2 * gold.count("\\")):
-        raise RefusedError("too deeply nested")
-
-
-def refuse_unfinished(gold: str, answer: str) -> None:
-    """Refuse an answer with operations that are still to be carried out."""
-    value, is_numeral = exact(gold), exact(answer) is not None
-    if not is_numeral:
-        refuse(WORK, gold, answer)
-    if COMPLEX_INTEGER.fullmatch(gold) and not (is_numeral or COMPLEX_INTEGER.fullmatch(answer)):
-        raise RefusedError("not a complex integer")
-    if value is None:
-        refuse_more_operations([gold], [answer], 1)
-    elif not is_numeral:
-        raise RefusedError("not a numeral")
-    elif value.denominator == 1 and is_fraction(answer) and not is_fraction(gold):
-        raise RefusedError("a fraction for an integer")
-
-
-def refuse_more_operations(gold: list[str], answer: list[str], more: int) -> None:
-    """Refuse parts of an answer that have together more operations than those of the gold, and `more`."""
-    if sum(map(operations, answer)) > sum(map(operations, gold)) + more:
-        raise RefusedError("too many operations")
+def work(text: str) -> frozenset[str]:
+    """The kinds of operations in a text that leave the work to the grader."""
+    return frozenset(name for name, pattern in WORK.items() if re.search(pattern, text))
 
 
 def operations(text: str) -> int:
     """The number of operations that are written out in a text. A numeral has none."""
     return 0 if exact(text) is not None else len(OPERATION.findall(NO_OPERATION.sub("", text)))
+
+
+def refuse_large_text(gold: str, answer: str) -> None:
+    """Refuse what is dangerous to parse or to evaluate, or is not seen, unless the gold has it too."""
+    for name, pattern in (HIDING | LARGE).items():
+        if re.search(pattern, answer) and not re.search(pattern, gold):
+            raise RefusedError(name)
+    if max(depths(answer)) > MAX_NESTING or answer.count("\\") > max(MAX_COMMANDS, 2 * gold.count("\\")):
+        raise RefusedError("too deeply nested")

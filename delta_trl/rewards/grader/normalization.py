@@ -25,7 +25,8 @@ COMMANDS = {  # what stands for commands, given without their backslash
     name: spelling
     for spelling, names in {
         "": "boxed fbox",
-        " ": "displaystyle textstyle scriptstyle limits nolimits left right middle hline quad qquad "
+        " ": "large Large LARGE huge Huge small tiny normalsize "
+             "displaystyle textstyle scriptstyle limits nolimits left right middle hline quad qquad "
              "enspace thinspace rm bf it sf tt cal , ; : > !",
         r"\frac": "dfrac tfrac cfrac", r"\binom": "dbinom tbinom", r"\le ": "leq leqq leqslant",
         r"\ge ": "geq geqq geqslant", "<": "lt", ">": "gt", r"\neq ": "ne", "|": "vert lvert rvert mid", "[": "lbrack",
@@ -54,6 +55,8 @@ BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
             (r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s?,?\s?(?:\\!)?|,\\!)\s?(?=\d{3}(?!\d))", ""),  # thousands in LaTeX
             (r"(?<!\\)\$|(?<!\\)\\[()\[\]]|\*\*(?=\s|$)|(?<!\S)\*\*|[`~]", " "),
             (r"\\(?:left|right)\s?\.|\\[bB]igg?[lr]?(?![A-Za-z])|\\hspace\*?\{[^{}]*\}", " "),
+            (r"\\(?:text)?color\s?\{(?!white)[^{}]*\}|(?<!\\)\\\s?\Z", " "),
+            (r"\\begin\s?\{cases\}([^&]*?)\\end\s?\{cases\}", r"\1"),
             (r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " "),
         ),
         (
@@ -61,13 +64,16 @@ BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
             (rf"\\log\s?_\s?(?:e{NO_LETTER}|\{{\s?e\s?\}})", r"\\ln "),
             (r"\.\.\.", r"\\ldots "),
             (rf"\^\s?(?:\{{\s?\\(?:circ|degree)\s?\}}|\\(?:circ|degree){NO_LETTER})|\\degree{NO_LETTER}", r"^\\circ "),
-            (r"\\mathbb\s([A-Z])", r"\\mathbb{\1}"),
+            (r"\\(math[a-z]+|boldsymbol|bm)\s([A-Za-z])", r"\\\1{\2}"),
+            (r"\{\s?([^{}]*?)\s?\\choose\s?([^{}]*?)\s?\}", r"\\binom{\1}{\2}"),
             (r"\\mathbb\{R\}\s?[\^_]\s?(?:\+|\{\s?\+\s?\})", r"(0,\\infty)"),
             (r"\\(d?dot|hat|bar|tilde|vec)\s([A-Za-z]|\\[a-z]+)", r"\\\1{\2}"),
             (r"\^\s?\{\s?\\prime\s?\}|\^\s?\\prime", "'"),
         ),
         (
-            (rf"{TYPED}(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln)(?=\s?[\d(\\^_]|\s[a-z]\b)", r"\\\1 "),
+            (rf"{TYPED}(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln|exp)(?=\s?[\d(\\^_]|\s[a-z]\b)",
+             r"\\\1 "),
+            (r"(^|[=(+\-*/,|<>])\s?\{\s?([A-Za-z]|\d+(?:\.\d+)?|\\[A-Za-z]+)\s?\}", r"\1\2 "),
             (rf"{TYPED}(pi|sqrt){NO_LETTER}", r"\\\1 "),
             (rf"{TYPED}(?:infinity|infty|inf|oo){NO_LETTER}", r"\\infty "),
             (r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}"),
@@ -81,18 +87,17 @@ BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
         ),
     )
 )  # fmt: skip
+PLAIN = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
 NESTED = r"(?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+"
 UNBRACED = rf"(?:\(({NESTED})\)|(-?\d++(?:\.\d++)?|[A-Za-z]|\\(?!circ)[a-z]++)(?!\s?\{{))"
 ROOT, POWER = (re.compile(rf"({sign}){UNBRACED}") for sign in (r"\\sqrt\s?(?:\[[^\]]*\]\s?)?", r"\^\s?"))
-MATRIX = re.compile(r"[(\[]?\s?\\begin\s?\{([pbB]?matrix|array)\}(?:\s?\{[clr| ]*\})?(.*?)\\end\s?\{\1\}\s?[)\]]?")
-MATRICES = re.compile(r"(?:(?:[\w{}'^\\ ]+=)?\s?M\s?(?:[,;]\s?|$))+")  # one, or a list, with M for each
 
 
 def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold."""
-    if text.isascii() and text.isdigit():
+    if PLAIN.fullmatch(text):
         return text
     text = _from_unicode(text)
     if "\\begin" not in text:  # a doubled backslash; in a matrix it ends a row
@@ -101,7 +106,7 @@ def normalize(text: str) -> str:
     text = COMMAND.sub(lambda match: COMMANDS.get(match[1], match[0]), text)
     text = _replaced(text, BEFORE_FONTS)
     if "\\begin" not in text:  # rows of equations
-        text = re.sub(r"\\\\\s", ", ", text).replace("&", "")
+        text = re.sub(r"\\\\\s?", ", ", text).replace("&", "")
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
     text = _with_braces(_replaced(text, AFTER_FONTS))
@@ -112,7 +117,7 @@ def normalize(text: str) -> str:
         text = THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     if not re.search(r"[,;]", text):
         text = THOUSANDS_SPACED.sub(lambda match: match[0].replace(" ", ""), text)
-    return MATRIX.sub(_tuple, text) if MATRICES.fullmatch(MATRIX.sub("M", text)) else text
+    return text
 
 
 def _replaced(text: str, table: list[tuple[re.Pattern, str]]) -> str:
@@ -136,7 +141,9 @@ def _font(match: re.Match) -> str:
     command, word = match[0], match[1].strip()
     if word in FUNCTIONS and (word != "min" or command.startswith("\\operatorname")):  # minutes
         return f"\\{word} "
-    if not word or re.fullmatch(r"[-+\d.,/()^ ]+", word):
+    if word.lower() == "infinity":
+        return "\\infty "
+    if not word or re.fullmatch(r"[-+\d.,/()^ ]+|\\usd|[€£]|\d.*|\w*_.*", word):
         return f" {word} "
     if len(word) == 1 and command.startswith(("\\mathbf", "\\boldsymbol", "\\bm", "\\mathit")):
         return f" {word} "
@@ -151,11 +158,3 @@ def _with_braces(text: str) -> str:
         while (braced := pattern.sub(r"\1{\2\3}", text)) != text:
             text = braced
     return text
-
-
-def _tuple(match: re.Match) -> str:
-    r"""A matrix as the tuple of its rows: `((1, 2), (3, 4))`; a single row or column is a tuple."""
-    rows = [row.split("&") for row in re.split(r"\\\\(?:\s?\[[^\]]*\])?", match[2]) if row.strip()]
-    if 1 in (len(rows), *map(len, rows)):
-        return f"({', '.join(cell.strip() for row in rows for cell in row)})"
-    return f"({', '.join('(' + ', '.join(map(str.strip, row)) + ')' for row in rows)})"

@@ -37,7 +37,7 @@ def main(descriptor: int, parent_pid: int, memory_limit: int) -> None:
     limit = memory_limit if hard == resource.RLIM_INFINITY else min(memory_limit, hard)
     # A huge allocation raises MemoryError here, and never wakes the OOM killer.
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    from .equivalence import judge
+    from .comparison import judge
 
     pipe = Connection(descriptor)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a traceback of the import above was seen

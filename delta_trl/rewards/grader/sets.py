@@ -1,4 +1,4 @@
-r"""Sets of real numbers: intervals, unions, inequalities in one variable, `\{x : x > 3\}`."""
+r"""Reads sets of real numbers: intervals, unions, inequalities in one variable, `\{x : x > 3\}`."""
 
 import re
 
@@ -6,43 +6,31 @@ import sympy
 
 from .brackets import split_top_level, squeeze
 from .expressions import number
-from .forms import WORK, RefusedError, operations, refuse
-from .lists import AND, EQUALS, INEQUALITY, NAME, OR, SEPARATOR, read_list
-from .numerals import exact
+from .lists import AND, INEQUALITY, NAME, OR, SEPARATOR, read_list
 from .parsing import UnreadableError
+from .values import RealSet, read_term
 
 
 SET_SIGN = re.compile(r"\\(?:cup|cap|setminus|mathbb|emptyset)(?![A-Za-z])")
 UNION = re.compile(rf"{OR}|\\cup(?![A-Za-z])")
 WITHOUT = re.compile(r"\\setminus(?![A-Za-z])")
-MEMBER = re.compile(r"^\s*[A-Za-z]\s*\\in(?![A-Za-z])\s*")
+MEMBER = re.compile(r"^\s*[A-Za-z]\s*\\in(?![A-Za-z])\s*(?:\\mathbb\s*\{\w\}\s*[|:])?")
 BUILDER = re.compile(
     r"\\lbrace\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*(.*[<>].*|.*\\(?:le|ge|neq).*)\\rbrace"
 )
 
 
-def is_set(text: str) -> bool:
-    return bool(INEQUALITY.search(text) or SET_SIGN.search(text))
-
-
-def equal_sets(gold: str, answer: str) -> bool | None:
-    """Whether two texts describe the same set; None if one describes none."""
-    wanted, given = SetReader(), SetReader()
+def read_set(text: str) -> RealSet | None:
+    """The set of real numbers that a text describes; None if it describes none, or two variables."""
+    reader = SetReader()
     try:
-        first, second = wanted.read(gold), given.read(answer)
+        points = reader.read(text)
     except UnreadableError:
         return None
-    if first is None or len(wanted.names) > 1 or len(given.names) > 1:
+    if points is None or len(reader.names) > 1:
         return None
-    if second is None:
-        return None if EQUALS.search(answer) else False
-    if wanted.names and given.names and wanted.names != given.names:
-        return False
-    refuse(WORK, gold, answer)
-    allowed = max(map(operations, wanted.bounds), default=0) + any(exact(bound) is None for bound in wanted.bounds)
-    if len(given.bounds) > len(wanted.bounds) or any(operations(bound) > allowed for bound in given.bounds):
-        raise RefusedError("bounds to be worked out")
-    return bool(first == second or first.symmetric_difference(second).is_empty)
+    name = None if BUILDER.fullmatch(text.strip()) else next(iter(reader.names), None)
+    return RealSet(points, name, tuple(map(read_term, sorted(reader.bounds))))
 
 
 class SetReader:
@@ -84,7 +72,11 @@ class SetReader:
         if brackets == "\\lbrace\\rbrace":
             return sympy.FiniteSet(*map(self._bound, elements))
         if len(elements) == 2 and brackets:
-            return sympy.Interval(*map(self._bound, elements), brackets[0] == "(", brackets[1] == ")")
+            start, end = map(self._bound, elements)
+            is_closed = brackets[0] == "[", brackets[1] == "]"
+            if not (start < end) or (start.is_infinite and is_closed[0]) or (end.is_infinite and is_closed[1]):
+                return None  # (3, -2) is a point
+            return sympy.Interval(start, end, not is_closed[0], not is_closed[1])
         return None
 
     def _joined(self, pieces: list[str], join: type) -> sympy.Set | None:
@@ -110,7 +102,7 @@ class SetReader:
                 result &= sympy.Interval(-sympy.oo, bound, True, sign in "<>")
             else:
                 result &= sympy.Interval(bound, sympy.oo, sign in "<>", True)
-        return result
+        return None if result.is_empty else result
 
     def _bound(self, text: str) -> sympy.Expr:
         value = number(text).doit()

@@ -1,6 +1,6 @@
 r"""Answers in words: names, yes and no, the letter of a choice.
 
-Words are compared as words: math-verify reads "cat" as the product of three symbols, which equals "act".
+Words are compared as words: latex2sympy reads "cat" as the product of three symbols, which equals "act".
 """
 
 import re
@@ -18,10 +18,26 @@ SYMBOLS = {
 }  # fmt: skip
 DROPPED = frozenset("a an the is are it its answer and".split())
 WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'\"`{}$\\~=()-]|_")
-LETTERS = "ABCDEFGHIJ"
-CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-J])\s*\)|([A-J]))\s*[.:)]?", re.IGNORECASE)
+CHOICE = re.compile(r"(?:option|choice|answer)?\s*\(?\s*([A-J])\s*\)?\s*[.:)]?", re.IGNORECASE)
 LABELLED = re.compile(r"(?:[Oo]ption\s*|[Cc]hoice\s*)?(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL)
 ALTERNATIVE = re.compile(r"^\W*(?:or|and|nor|not|but)\b|\b(?:or|and)\s+\(?[A-J]\b|\([A-J]\)|[,;]\s*[A-J][.:)]")
+TEXT = r"\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}"
+# Words and unknown units: in \text{...}, of three small letters, or in a script without spaces
+LOOSE_WORD = (
+    rf"(?:{TEXT}|(?<![\\A-Za-z\d}}])(?:[^\W\d_][a-zß-ž\u0400-\u04ff]{{2,}}|is|of|in|at)(?![A-Za-z(^_])"
+    r"|[\u3040-\u9fff\uac00-\ud7af]+)"
+)
+AROUND = re.compile(
+    rf"(?P<before>(?:{LOOSE_WORD}[\s,.:!]*)*)(?P<value>.*?)(?P<after>(?:[\s,.]*{LOOSE_WORD})*[\s,.]*)", re.DOTALL
+)
+OPEN_END = re.compile(r"\s*[-+*/^=<>]")
+# Words that change the value beside them
+MEANING = re.compile(
+    r"\d|(?i:\b(?:or|and|not|nor|but|no|minus|negative|plus|times|over|root|squared|cubed|to|dozens?|hundreds?|thousands?"
+    r"|[mb]illions?|trillions?|percent|half|halves|thirds?|quarters?|double|twice|triple|pairs?|(?:kilo|mega|giga|milli)\w*"
+    r"|at least|at most|(?:more|less|fewer|greater) than|incorrect\w*|wrong|one|two|three|four|five|six|seven|eight"
+    r"|nine|ten)\b)"
+)
 
 
 def unwrap(text: str) -> str:
@@ -46,28 +62,26 @@ def is_wordy(text: str) -> bool:
     return bool(has_words) and not re.search(r"[=<>^_]|\\(?:le|ge|frac|sqrt|cdot|times)\b", text)
 
 
-def in_symbols(text: str) -> str:
-    """The symbol for words that have one, such as the empty set; other texts as they are."""
-    return SYMBOLS.get(plain_words(text), text) if is_wordy(text) else text
-
-
-def choice_of(text: str) -> str | None:
-    """The letter that `B`, `(B)`, `B.`, `(B) 42` or `B. 42` names; None if the text names no letter or several."""
-    text = unwrap(text)
-    if match := CHOICE.fullmatch(text):
-        return (match[1] or match[2]).upper()
-    return split_label(text)[0]
+def split_words(text: str) -> tuple[str, str, str]:
+    """The words before a value, the value, and the words after it. Words that may change the value stay with it."""
+    match = AROUND.fullmatch(text)
+    assert match is not None  # the value may be everything
+    before, value, after = match.groups()
+    if MEANING.search(before) or OPEN_END.match(value + after):
+        before, value = "", before + value
+    if MEANING.search(after) or OPEN_END.search(value.rstrip()[-1:]):
+        value, after = value + after, ""
+    return (before, value.strip(), after.strip(" ,.")) if value.strip() else ("", text, "")
 
 
 def split_label(text: str) -> tuple[str | None, str]:
-    """`("B", "42")` for `(B) 42`; `(None, text)` if it has no label."""
+    """
+    The letter of a choice, and what stands there for it: `("B", "42")` for `(B) 42`, `("B", "(B)")` for `(B)`. None if
+    the text names no letter, or several.
+    """
+    if match := CHOICE.fullmatch(unwrap(text)):
+        return match[1], text
     match = LABELLED.fullmatch(re.sub(r"^\\text\s*\{\s*([^{}]*)\}", r"\1 ", text).strip())
     if not match or ALTERNATIVE.search(match[3]):  # "(A) or (B)" chooses nothing
         return None, text
     return (match[1] or match[2]), match[3].strip()
-
-
-def same_words(gold: str, answer: str) -> bool:
-    """Whether two texts say the same."""
-    wanted = plain_words(gold)
-    return bool(wanted) and wanted == plain_words(answer)

@@ -18,11 +18,11 @@ from ...sandbox.test_lifecycle import wait_until
 
 # A gold or an answer that is this word never ends, or takes 2 GiB.
 FAULTS = """\
-from delta_trl.rewards.grader import equivalence
-def judge(gold, answer, judge=equivalence.judge):
+from delta_trl.rewards.grader import comparison
+def judge(gold, answer, judge=comparison.judge):
     while "hangs" in (gold, answer): pass
     return bytearray(1 << 31) if "large" in (gold, answer) else judge(gold, answer)
-equivalence.judge = judge
+comparison.judge = judge
 main(*"""
 
 
@@ -91,12 +91,12 @@ def test_an_outage_is_not_a_wrong_answer(pool, new_pool, monkeypatch, caplog, na
 
 
 def test_a_worker_that_cannot_import_says_why(new_pool, monkeypatch, capfd):
-    broken = "import sys; sys.modules['math_verify'] = None\n" + checks.BOOTSTRAP
+    broken = "import sys; sys.modules['latex2sympy2_extended'] = None\n" + checks.BOOTSTRAP
     monkeypatch.setattr(checks, "BOOTSTRAP", broken)
     monkeypatch.setattr(GraderProcess, "has_started", False)
     with pytest.raises(RuntimeError, match="cannot start"):
         run(new_pool, ("1", "1"))
-    assert "math_verify" in capfd.readouterr().err
+    assert "latex2sympy2_extended" in capfd.readouterr().err
 
 
 def test_workers_are_few_and_light(new_pool):

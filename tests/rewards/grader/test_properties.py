@@ -3,7 +3,7 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from delta_trl.rewards.grader.equivalence import judge
+from delta_trl.rewards.grader.comparison import judge
 from delta_trl.rewards.grader.normalization import normalize
 
 

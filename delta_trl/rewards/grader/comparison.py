@@ -1,0 +1,218 @@
+"""Whether an answer equals the gold: one function for each type of value."""
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+import sympy
+
+from .brackets import squeeze
+from .expressions import equal_expressions, equal_parsed, is_proportional, number
+from .finished import undone, undone_in_equation, undone_in_set, undone_in_value
+from .forms import RefusedError, refuse_large_text
+from .normalization import normalize
+from .parsing import UnreadableError
+from .reading import Target, read, read_gold, without_condition
+from .values import (
+    Choice,
+    Collection,
+    Equation,
+    Expression,
+    Number,
+    Quantity,
+    Readings,
+    RealSet,
+    Term,
+    Tuple,
+    Value,
+    Words,
+    kind,
+    read_number,
+)
+
+
+ROUNDING = Fraction(1, 10**9)
+
+
+def judge(gold: str, answer: str | None) -> str:
+    """
+    The verdict on an answer. Runs in a worker process only.
+
+    Args:
+        gold (`str`): The gold as it was extracted.
+        answer (`str` or `None`): The answer as it was extracted.
+
+    Returns:
+        `str`: `"right"`, `"wrong"`, `"no answer"`, `"unusable gold"`, or `"refused: ..."` and why.
+    """
+    target = read_gold(gold)
+    if target is None:
+        return "unusable gold"
+    if answer is None:
+        return "no answer"
+    try:
+        return "right" if _is_right(target, normalize(answer)) else "wrong"
+    except RefusedError as error:
+        return f"refused: {error}"
+
+
+def _is_right(gold: Target, answer: str) -> bool:
+    if squeeze(gold.text) == squeeze(answer):
+        return True
+    number = read_number(answer)
+    if number is not None:
+        return equal(gold.readings, (number,))
+    refuse_large_text(gold.text, answer)
+    bare, bound = without_condition(answer)
+    if bound and gold.bound:  # any name will do
+        bare = re.sub(rf"(?<![A-Za-z\\]){bound}(?![A-Za-z])", gold.bound, bare)
+    return equal(gold.readings, read(bare))
+
+
+def equal(gold: Readings, answer: Readings) -> bool:
+    """
+    Whether two texts, given by their readings, are equal. The first type that both have decides.
+
+    Raises:
+        RefusedError: If the answer would be equal, or may be, but is no final form.
+    """
+    if isinstance(gold[0], Equation) and gold[0].relates_unknowns:
+        gold = gold[:1]
+    shared = next((kind(one) for one in gold if kind(one) in map(kind, answer)), Words)
+    pairs = [(one, other) for one in gold for other in answer if kind(one) == kind(other) == shared]
+    refused = ""
+    for one, other in pairs:
+        try:
+            if COMPARE[shared](one, other):
+                return True
+        except UnreadableError:
+            continue
+        except RefusedError as error:
+            refused = str(error)
+    _refuse(refused)
+    return False
+
+
+def _refuse(reason: str) -> None:
+    if reason:
+        raise RefusedError(reason)
+
+
+def _equal_elements(gold: Readings, answer: Readings) -> bool:
+    """As `equal`: an element that is refused equals nothing."""
+    try:
+        return equal(gold, answer)
+    except RefusedError:
+        return False
+
+
+def equal_numbers(gold: Term, answer: Term) -> bool:
+    """Compare two values without units; an answer has to be in a final form."""
+    _refuse(undone_in_value(gold, answer))
+    if isinstance(gold, Expression) or isinstance(answer, Expression):
+        return equal_expressions(gold.text, answer.text)
+    if gold.value == answer.value or "." not in gold.text:
+        return gold.value == answer.value
+    last_digit = Fraction(1, 10 ** len(gold.text.partition(".")[2]))  # a decimal gold may be rounded
+    return abs(gold.value - answer.value) < min(last_digit, abs(gold.value) * ROUNDING)
+
+
+def equal_quantities(gold: Value, answer: Value) -> bool:
+    """Compare two values with or without units. A missing unit is forgiven, one of another dimension is not."""
+    if isinstance(gold, Term) and isinstance(answer, Term):
+        return equal_numbers(gold, answer)
+    wanted, given = _with_unit(gold), _with_unit(answer)
+    if isinstance(gold, Quantity) and isinstance(answer, Quantity):
+        if wanted.powers != given.powers:
+            return False
+        if wanted.factor != given.factor:
+            return _equal_scaled(wanted, given)
+    elif not wanted.powers and not given.powers and _equal_scaled(wanted, given):  # percent or degrees, carried out
+        return not isinstance(gold, Expression) or not _is_multiple_of_pi(gold)
+    elif isinstance(gold, Number) and abs(gold.value) < 1 and not given.powers and given.factor.is_Rational:
+        return given.factor == 1 and equal_numbers(gold, given.value)  # the share 0.5 is not 0.5 %
+    return equal_numbers(wanted.value, given.value)
+
+
+def _with_unit(value: Value) -> Quantity:
+    assert isinstance(value, Term | Quantity)
+    return value if isinstance(value, Quantity) else Quantity(value, sympy.S.One, {})
+
+
+def _is_multiple_of_pi(gold: Expression) -> bool:
+    r"""Whether a gold is an area more likely than an angle: `\pi`, `9\pi`."""
+    return (number(gold.text) / sympy.pi).doit().is_integer is True
+
+
+def _equal_scaled(gold: Quantity, answer: Quantity) -> bool:
+    """Compare after converting the units."""
+    _refuse(undone([gold.value], [answer.value]))
+    is_radian = "\\pi" in answer.value.text  # 90 degrees are π/2
+    if isinstance(answer.value, Expression) and isinstance(gold.value, Number) != is_radian:
+        return False
+    return equal_parsed(number(gold.value.text) * gold.factor, number(answer.value.text) * answer.factor)
+
+
+def equal_words(gold: Words, answer: Words) -> bool:
+    return gold == answer
+
+
+def equal_choices(gold: Choice, answer: Choice) -> bool:
+    """Compare letters, and what stands there for them. A capital letter may be answered by a small one."""
+    if gold.letter not in (answer.letter, answer.letter.upper()):
+        return False
+    return not gold.content or not answer.content or equal(gold.content, answer.content)
+
+
+def equal_tuples(gold: Tuple, answer: Tuple) -> bool:
+    """Compare elements in order; labels have to agree if both have one."""
+    if len(gold.items) != len(answer.items) or (gold.label and answer.label and gold.label != answer.label):
+        return False
+    return all(equal(one, other) for one, other in zip(gold.items, answer.items, strict=True))
+
+
+def equal_collections(gold: Collection, answer: Collection) -> bool:
+    """Compare elements without order. Each of the gold's takes one of the answer's: multiplicities count."""
+    if len(gold.items) != len(answer.items):
+        return False
+    left = sorted(answer.items, key=lambda item: item not in gold.items)
+    for one in sorted(gold.items, key=lambda item: item not in answer.items):
+        found = next((other for other in left if _equal_elements(one, other)), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return True
+
+
+def equal_sets(gold: RealSet, answer: RealSet) -> bool:
+    """Compare two sets of real numbers, whose bounds have to be worked out."""
+    if gold.name and answer.name and gold.name != answer.name:
+        return False
+    _refuse(undone_in_set(gold, answer))
+    return gold.points == answer.points or bool(gold.points.symmetric_difference(answer.points).is_empty)
+
+
+def equal_equations(gold: Equation, answer: Equation) -> bool:
+    """
+    Compare two equations. A relation of unknowns equals a proportional one. Where the left side of the gold only names
+    a value, an answer has the same value under that name, or without a name.
+    """
+    if gold.relates_unknowns or (gold.name and answer.name and gold.name != answer.name):
+        if gold.relates_unknowns:
+            _refuse(undone_in_equation(gold, answer))
+        return is_proportional(gold, answer)
+    if gold.name and not answer.name and isinstance(gold.value[0], Expression) and is_proportional(gold, answer):
+        _refuse(undone_in_equation(gold, answer))
+        return True
+    return equal(gold.value, answer.value)
+
+
+COMPARE: dict[type, Callable[..., bool]] = {
+    Quantity: equal_quantities,
+    Words: equal_words,
+    Choice: equal_choices,
+    Tuple: equal_tuples,
+    Collection: equal_collections,
+    RealSet: equal_sets,
+    Equation: equal_equations,
+}

@@ -1,0 +1,144 @@
+"""The types of values that a text is read as. `reading.py` makes them, `comparison.py` compares them."""
+
+import functools
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import sympy
+
+from .forms import WORK, operations, work
+from .numerals import exact, is_fraction
+from .parsing import UnreadableError, parse_together
+
+
+INFINITE = {"\\infty": math.inf, "+\\infty": math.inf, "-\\infty": -math.inf}
+NO_TERM = re.compile(r"\\?\||[A-Za-z]+\s*\(")  # a norm, a function
+
+
+@dataclass(frozen=True)
+class Number:
+    """A numeral. Its value is an exact fraction, or infinite."""
+
+    text: str
+    value: Any  # a Fraction, or an infinite float
+    is_fraction: bool = False  # as it is written
+    operations: ClassVar[int] = 0
+    work: ClassVar[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Mathematics that is parsed when it is compared: what the letter `i` means depends on the other side."""
+
+    text: str
+
+    @functools.cached_property
+    def operations(self) -> int:
+        """The number of operations that are written out."""
+        return operations(self.text)
+
+    @functools.cached_property
+    def work(self) -> frozenset[str]:
+        """The kinds of operations in it that leave the work to the grader."""
+        return work(self.text)
+
+
+Term = Number | Expression
+"""A value without a unit."""
+
+
+def read_number(text: str) -> Number | None:
+    """A numeral; None for any other text."""
+    value = INFINITE.get(text.replace(" ", "")) if "infty" in text else exact(text)
+    return None if value is None else Number(text, value, is_fraction(text))
+
+
+def read_term(text: str) -> Term:
+    """A text as a numeral or an expression."""
+    return read_number(text) or Expression(text)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A value with a known unit: its factor, and the power of each dimension."""
+
+    value: Term
+    factor: sympy.Expr
+    powers: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words without case, articles and punctuation."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The letter of a choice, and what stands there for it."""
+
+    letter: str
+    content: "Readings" = ()
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """Elements in order, each with its readings. `label` holds the names of unknowns, or says row, column or ratio."""
+
+    items: tuple["Readings", ...]
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Elements without order."""
+
+    items: tuple["Readings", ...]
+
+
+@dataclass(frozen=True)
+class RealSet:
+    """A set of real numbers, with the name of its variable and its finite bounds as they are written."""
+
+    points: sympy.Set
+    name: str | None
+    bounds: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Equation:
+    """Two sides with a sign between them: `=`, `<`, `\\le` or `\\neq`. `value` is what the right side says."""
+
+    left: Expression
+    sign: str
+    right: Expression
+    name: str | None = None  # if the left side only names the value
+    value: "Readings" = ()
+
+    @functools.cached_property
+    def relates_unknowns(self) -> bool:
+        """Whether the left side is an expression of unknowns, and no name or operation: `x + y`, `x^2`."""
+        if self.sign != "=":
+            return True
+        if self.name or NO_TERM.match(self.left.text):
+            return False
+        if any(re.match(pattern, self.left.text) for pattern in WORK.values()):
+            return False
+        try:
+            (left,) = parse_together(self.left.text)
+        except UnreadableError:
+            return False
+        return isinstance(left, (sympy.Add, sympy.Mul, sympy.Pow)) and bool(left.free_symbols)
+
+
+Value = Term | Quantity | Words | Choice | Tuple | Collection | RealSet | Equation
+Readings = tuple[Value, ...]
+"""What a text may mean, the preferred reading first."""
+
+
+def kind(value: Value) -> type:
+    """The type that decides with what a value is compared: numbers and expressions are quantities without a unit."""
+    return Quantity if isinstance(value, Term) else type(value)
