@@ -1,5 +1,6 @@
 """The mathematics reward: 1.0 if the final answer equals the gold, 0.0 if not, None if the gold cannot be used."""
 
+import functools
 import logging
 import re
 from collections.abc import Callable
@@ -8,10 +9,9 @@ from numbers import Real
 from typing import Any
 
 from .grader.checks import NOT_CHECKED, check_answers, get_pool
-from .grader.extraction import Completions, content_text, extract_answer, extract_gold
+from .grader.extraction import MAX_ANSWER_LENGTH, Completions, content_text, extract_answer, extract_gold
 from .grader.forms import operations
 from .grader.normalization import normalize
-from .grader.numerals import exact
 from .grader.words import split_label
 from .reasoning import graded_texts
 
@@ -25,7 +25,11 @@ METRICS: dict[str, str | tuple[str, ...]] = {  # share of the verdicts that begi
     "not_checked": NOT_CHECKED,
 }
 MISSING = frozenset(("None", "nan", "NaN", "N/A", "n/a", "null", "<NA>"))  # how a column's missing values are written
-WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")
+FORMULA = re.compile(r"\$+|\\[()\[\]]|\n|(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")  # what stands between formulas
+SIDES = re.compile(r"=|<|>|\\(?:le|ge|neq|leq|geq|approx)(?![A-Za-z])")
+TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:\.\d+)?|\S")
+UNORDERED = frozenset(r"( ) [ ] { } \lbrace \rbrace + * \cdot \times , 0".split())
+DIVISION = frozenset((r"\frac", r"\div", ":"))
 
 
 class MathReward:
@@ -88,8 +92,8 @@ class MathReward:
             log_metric (`Callable[[str, float], None]`, *optional*):
                 Called with the shares of timeouts, failed checks, golds that cannot be used, and answers not checked.
             prompts (`list`, *optional*):
-                Of each completion. One that ends with `<think>` opens its reasoning. A formula that stands word for
-                word in the prompt is no answer.
+                Of each completion. One that ends with `<think>` opens its reasoning. A formula of the
+                prompt is no answer, however it is arranged.
             **kwargs: The other columns of the data set; not used.
 
         Returns:
@@ -138,23 +142,30 @@ def _read_gold(gold: Any) -> str:
 
 def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
     """
-    Whether an answer is a formula with an operation that stands word for word in the prompt. The gold's own text is
-    not, nor is a numeral, the letter of a choice, or what follows "=" in the prompt.
+    Whether an answer, or its last side, is a formula of the prompt with an operation in it, however it is arranged.
+    The gold's own terms are not, nor is the letter of a choice.
     """
-    if split_label(gold)[0]:
+    value = SIDES.split(normalize(answer))[-1]
+    if split_label(gold)[0] or not operations(value):
         return False
     asked = prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt))
-    formula, wanted, text = map(_formulas, (answer, gold, asked))
-    if exact(normalize(answer)) is not None or not operations(formula) or formula == wanted:
-        return False
-    return re.search(rf"(?:^|[$,;:.?]){re.escape(formula)}(?:$|[$,;:.?=])", text) is not None
+    written = {_terms(answer), _terms(value)}
+    return not written & _formulas(gold) and not written.isdisjoint(_formulas(asked))
 
 
-def _formulas(text: str) -> str:
-    """A text without spaces and layout, with `$` in place of words."""
-    text = re.sub(r"\\(?:left|right|displaystyle|[,;!])(?![A-Za-z])|[{}]", "", text.replace("\\dfrac", "\\frac"))
-    text = re.sub(r"\\[()\[\]]|\n", "$", text)
-    return re.sub(r"\s+", "", WORDS.sub("$", text)).strip("$.")
+@functools.lru_cache(maxsize=256)
+def _formulas(text: str) -> set[tuple[str, ...]]:
+    """The terms of all formulas in a text, and of their sides."""
+    formulas = {text, *FORMULA.split(text)}
+    formulas |= {part for formula in formulas for part in re.split(r"[,;:?]|\.(?!\d)", formula)}
+    formulas |= {side for formula in formulas for side in SIDES.split(formula)}
+    return {_terms(formula) for formula in formulas if 2 < len(formula) <= MAX_ANSWER_LENGTH}
+
+
+def _terms(formula: str) -> tuple[str, ...]:
+    """What a formula is made of, without order, brackets, product signs and plus signs."""
+    tokens = TOKEN.findall(normalize(formula))
+    return tuple(sorted("/" if token in DIVISION else token for token in tokens if token not in UNORDERED))
 
 
 math_reward = MathReward()

@@ -70,7 +70,14 @@ def test_one_completion_has_one_answer(completion, right, wrong):
         ("(x-1)(x+1)", "x^2-1", "Factor $x^2-1$.", 0.0),
         ("x^2-1", "(x-1)(x+1)", r"Expand \((x-1)(x+1)\).", 0.0),
         ("1/2", "0.5", "Write 0.5 as a fraction.", 1.0),  # a numeral
-        ("2x", "x+x", "Let $f(x)=x+x$. What is $f$?", 1.0),  # follows "="
+        ("2x", "x+x", "Let $f(x)=x+x$. What is $f$?", 0.0),
+        ("(x+2)(x+5)", "x^2+7x+10", "Factor P(x) = x²+7x+10", 0.0),
+        ("(x-1)(x+1)", "(-1+x^2)", "Factor $x^2-1$.", 0.0),  # turned round, in brackets
+        ("(x-1)(x+1)", "y=x^2 - 1", "Factor $x^2-1$.", 0.0),
+        ("y=2x+1", "2x+1=y", "Solve $y = 2x+1$ for $y$.", 1.0),  # the gold's own
+        (r"\frac{1}{x}", r"\frac{x}{x^2}", r"Simplify $x / x^2$.", 0.0),  # another spelling
+        ("x^3", r"x \cdot x^2", "Simplify $x^2 x$.", 0.0),
+        ("x+1", "1+x", "Let $f(x)=x^2$. Find $f$.", 1.0),
         ("yes", "Yes", "Answer yes or no.", 1.0),
         ("B", "B. x^2+1", "Which one?\nA. x^2\nB. x^2+1", 1.0),
     ],

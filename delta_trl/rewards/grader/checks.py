@@ -23,6 +23,7 @@ START_SECONDS = 60.0
 MAX_ATTEMPTS = 3
 MAX_FAILED_STARTS = 3
 NOT_CHECKED = "not checked"
+STARVED = "too little processor time"
 FAILED = ("timeout", "crash", "memory", "error")
 GOLD_ALONE = "0.5"  # an easy answer, after a failure: is it the gold's?
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # such as from the kernel's OOM killer
@@ -80,10 +81,11 @@ class GraderProcess:
 
     def check(self, gold: str, answer: str | None, seconds: float) -> str:
         """
-        The verdict on an answer (see `judge`), `"timeout"` if the check used up its time, or `"crash"`.
+        The verdict on an answer (see `judge`), `"timeout"` if the check used up its time, `STARVED` if it got too
+        little processor time, or `"crash"`.
 
         Raises:
-            WorkerError: If the process was killed, or got too little processor time.
+            WorkerError: If the process was killed.
         """
         before = self.cpu_seconds()
         job = {"gold": gold, "answer": answer, "timeout": seconds}
@@ -99,9 +101,7 @@ class GraderProcess:
             self.reusable = verdict != "memory"  # the process ends itself
             return verdict
         self.reusable = False
-        if self.cpu_seconds() - before > seconds / 4:
-            return "timeout"
-        raise WorkerError(f"A reward worker got less than {seconds / 4:g} s of processor time in {seconds:g} s.")
+        return "timeout" if self.cpu_seconds() - before > seconds / 4 else STARVED
 
     def cpu_seconds(self) -> float:
         """Processor time so far."""
@@ -128,8 +128,8 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
     The verdicts on pairs of a gold and an answer: those of `GraderProcess.check`, or
 
     - `"unusable gold"` instead of a timeout or another failure, if the gold alone fails, too;
-    - `"not checked"`: workers could not start, got too little processor time or were killed. Says nothing about the
-      answer.
+    - `"not checked"`: workers could not start or were killed, or even the gold alone got too little processor time.
+      Says nothing about the answer.
 
     Args:
         pool (`WorkerPool[GraderProcess]`): From `get_pool`.
@@ -143,24 +143,31 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
 
     def check(pair: tuple[str, str | None]) -> str:
         verdict = attempt(pair)
-        if not verdict.startswith(FAILED):
+        if not verdict.startswith((*FAILED, STARVED)):
             return verdict
         alone = attempt((pair[0], GOLD_ALONE))
-        return "unusable gold" if alone.startswith(FAILED) else alone if alone == NOT_CHECKED else verdict
+        if alone in (NOT_CHECKED, STARVED):
+            return NOT_CHECKED
+        if alone.startswith(FAILED):
+            return "unusable gold"
+        return "timeout" if verdict == STARVED else verdict  # the gold passes under the same load
 
     def attempt(pair: tuple[str, str | None]) -> str:
+        verdict = NOT_CHECKED
         for _ in range(MAX_ATTEMPTS):
             if len(failed_starts) >= MAX_FAILED_STARTS:
                 break
             worker = None
             try:
                 with pool.borrow() as worker:
-                    return worker.check(*pair, seconds)
+                    verdict = worker.check(*pair, seconds)
+                if verdict != STARVED:
+                    return verdict
             except (WorkerError, OSError) as error:
                 logger.warning("A reward worker failed: %s", error)
                 if worker is None:
                     failed_starts.append(error)
-        return NOT_CHECKED
+        return verdict
 
     with ThreadPoolExecutor(pool.size) as threads:
         return list(threads.map(check, pairs))

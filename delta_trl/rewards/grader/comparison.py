@@ -50,18 +50,20 @@ def judge(gold: str, answer: str | None) -> str:
         return "unusable gold"
     if answer is None:
         return "no answer"
+    text, wanted = normalize(answer), target.readings[0]
     try:
-        return "right" if _is_right(target, normalize(answer)) else "wrong"
+        if (numeral := read_number(text)) is None:
+            return "right" if _is_right(target, text) else "wrong"
+        is_right = equal_numbers(wanted, numeral) if isinstance(wanted, Number) else equal(target.readings, (numeral,))
+        return "right" if is_right else "wrong"
     except RefusedError as error:
         return f"refused: {error}"
 
 
 def _is_right(gold: Target, answer: str) -> bool:
+    """Whether an answer that is no numeral equals the gold."""
     if squeeze(gold.text) == squeeze(answer):
         return True
-    number = read_number(answer)
-    if number is not None:
-        return equal(gold.readings, (number,))
     refuse_large_text(gold.text, answer)
     bare, bound = without_condition(answer)
     if bound and gold.bound:  # any name will do
@@ -108,13 +110,16 @@ def _equal_elements(gold: Readings, answer: Readings) -> bool:
 
 def equal_numbers(gold: Term, answer: Term) -> bool:
     """Compare two values without units; an answer has to be in a final form."""
-    _refuse(undone_in_value(gold, answer))
     if isinstance(gold, Expression) or isinstance(answer, Expression):
+        _refuse(undone_in_value(gold, answer))
         return equal_expressions(gold.text, answer.text)
-    if gold.value == answer.value or "." not in gold.text:
-        return gold.value == answer.value
-    last_digit = Fraction(1, 10 ** len(gold.text.partition(".")[2]))  # a decimal gold may be rounded
-    return abs(gold.value - answer.value) < min(last_digit, abs(gold.value) * ROUNDING)
+    if gold.value != answer.value:
+        if "." not in gold.text:
+            return False
+        last_digit = Fraction(1, 10 ** len(gold.text.partition(".")[2]))  # a decimal gold may be rounded
+        return abs(gold.value - answer.value) < min(last_digit, abs(gold.value) * ROUNDING)
+    _refuse(undone_in_value(gold, answer))
+    return True
 
 
 def equal_quantities(gold: Value, answer: Value) -> bool:

@@ -5,7 +5,8 @@ A completion has exactly one answer:
 1. Reasoning is dropped: only text after the last `</think>` counts. A `<think>` that stays open leaves no answer.
 2. The last balanced `\boxed{...}` or `\fbox{...}` counts. Boxes with nothing but separators between them are one list.
    A last box that is not closed leaves no answer.
-3. Without a box, the rest of the line after the last `<answer>`, `####`, "Answer:" or "the answer is" counts.
+3. Without a box, the rest of the line after the last `<answer>`, `####`, "Answer:", "the answer is" (or the like in
+   Chinese, Russian, Spanish, French, German) or heading "Final Answer" counts.
 
 The text around the answer is not read: a policy gains nothing by talking around a box.
 """
@@ -25,7 +26,13 @@ MAX_SEPARATOR = 40
 SEPARATORS = re.compile(
     r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*\{\s*,?\s*(?:and|or)\s*\})*"
 )
-MARK = re.compile(r"<answer>|####+|\banswers?[*_]{0,2}(?:[ \t]{0,3}[:：]|\s(?:is|are)\b[ \t]{0,3}:?)", re.IGNORECASE)
+MARK = re.compile(
+    r"<answer>|####+|^[#*_ \t]{0,9}final answer[*_: \t]{0,9}$|答案[ \t]?[是为:：]{1,2}"
+    r"|\b(?:answers?|respuesta|réponse|antwort|ответ)[*_]{0,2}"
+    r"(?:[ \t]{0,3}[:：]|\s(?:is|are|es|est|ist)\b[ \t]{0,3}:?)",
+    re.IGNORECASE | re.MULTILINE,
+)
+SPECIAL = re.compile(r"</s>|<eos>|<end_of_turn>|<\|\w{1,40}\|>")  # tokens that a tokenizer may leave at the end
 CLOSING = re.compile("</answer>", re.IGNORECASE)
 LINE = re.compile(r"[\s*_$]*(?:\\\[)?\s*([^\n]*)")
 
@@ -48,6 +55,7 @@ def content_text(message: dict) -> str:
 
 def extract_answer(text: str) -> str | None:
     """The final answer of a completion; None if there is none, or one of more than `MAX_ANSWER_LENGTH` characters."""
+    text = SPECIAL.sub("", text)
     tags = list(THINK_TAG.finditer(text))
     if tags and not tags[-1][1]:
         return None

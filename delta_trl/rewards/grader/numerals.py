@@ -19,13 +19,13 @@ REPEATING = re.compile(r"([-+]?)\s*(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\
 ELLIPSIS = re.compile(r"([-+]?)\s*(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\s*\\[lc]?dots")
 
 
-def exact(text: str) -> Fraction | None:
+def exact(text: str) -> Fraction | int | None:
     r"""The value of a numeral; None for any other text, such as `48 \div 2`, `2^{10}` or `\sqrt{4}`."""
     text = text.strip()
     if match := IN_BRACKETS.fullmatch(text):
         return None if (inner := exact(match[2])) is None else -inner if match[1] else inner
     if match := NUMBER.fullmatch(text):
-        value = Fraction(f"0{match[2].rstrip('.')}")
+        value: Fraction | int = Fraction(f"0{match[2].rstrip('.')}") if "." in match[2] else int(match[2])
     elif match := RATIO.fullmatch(text):
         above, below = (Fraction((match[i] or match[j]).replace(" ", "")) for i, j in ((2, 4), (3, 5)))
         if below == 0:

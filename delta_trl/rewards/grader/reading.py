@@ -49,6 +49,7 @@ UNREAD = re.compile(
 CUT_OFF = sympy.Rational(999, 1000)  # less than one unit, whatever the last digit of a decimal
 NAMING = re.compile(r"[A-Za-z]|[A-Z]{2,3}|\\[a-z]+|[A-Za-z]\s*\([^()=]*\)|\\angle\s*[A-Z]{1,3}")
 SENTENCE = re.compile(rf"(?=.*\d)(?:.*?{WORD}){{4}}|(?:.*?{WORD}){{{MAX_GOLD_WORDS + 1}}}", re.DOTALL)
+JOINT = re.compile(r"[\s,;]|\band\b")
 LETTERS = re.compile("[A-J]{2,}")  # of several choices
 CONSTANTS = ("e", "i", "\\pi", "\\infty", "\\emptyset")
 
@@ -72,13 +73,15 @@ class Target(NamedTuple):
 
     text: str
     readings: Readings
-    bound: str | None
+    bound: str | None = None
 
 
 @functools.lru_cache(maxsize=4096)
 def read_gold(gold: str) -> Target | None:
     """A gold; None if it cannot be used: empty, too long, or of no type that is compared."""
     text = normalize(gold) if len(gold) <= MAX_GOLD_LENGTH else ""
+    if (numeral := read_number(text)) is not None:
+        return Target(text, (numeral,))
     if not text or UNREAD.search(text) or SENTENCE.match(ENVIRONMENT.sub("", unwrap(text))):
         return None
     bare, bound = without_condition(text)
@@ -133,8 +136,9 @@ def read(text: str) -> Readings:
     """
     if (numeral := read_number(text)) is not None:
         return (numeral,)
-    if LETTERS.fullmatch(letters := unwrap(text)) and sorted(set(letters)) == list(letters):
-        return (Collection(tuple((Choice(letter),) for letter in letters)), Expression(text))
+    letters = JOINT.sub("", unwrap(text))
+    if LETTERS.fullmatch(letters) and sorted(set(letters)) == list(letters):
+        return (Collection(tuple((Choice(letter),) for letter in letters)), *_read_mathematics(text))
     letter, content = split_label(text)
     if letter:
         named = read(content) if content != text else ()

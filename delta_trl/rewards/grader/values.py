@@ -23,9 +23,13 @@ class Number:
 
     text: str
     value: Any  # a Fraction, or an infinite float
-    is_fraction: bool = False  # as it is written
     operations: ClassVar[int] = 0
     work: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether it is written as a fraction or as a mixed number."""
+        return is_fraction(self.text)
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ Term = Number | Expression
 def read_number(text: str) -> Number | None:
     """A numeral; None for any other text."""
     value = INFINITE.get(text.replace(" ", "")) if "infty" in text else exact(text)
-    return None if value is None else Number(text, value, is_fraction(text))
+    return None if value is None else Number(text, value)
 
 
 def read_term(text: str) -> Term:

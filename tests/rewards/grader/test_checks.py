@@ -72,6 +72,12 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
     killer.join()
 
 
+def test_an_answer_that_gets_no_processor_time_is_no_unusable_gold(pool, monkeypatch):
+    """The gold alone decides about None: here it passes under the same load."""
+    monkeypatch.setattr(GraderProcess, "cpu_seconds", lambda self: 0.0)
+    assert run(pool, ("1", "hangs"), ("hangs", "1"), ("1", "1"), seconds=0.3) == ["timeout", "not checked", "right"]
+
+
 @pytest.mark.processes
 def test_memory_is_bounded(pool):
     """A worker that ran out of memory is not used again."""
