@@ -27,15 +27,16 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Expressions (`ast.expr` nodes) of the rooms, and `raise` statements of the package. No line break changes them.
 # CONTRIBUTING.md says what raising one takes; whoever deletes lowers it.
 BUDGET = {
-    ("scoring", "trainer"): 7_960,
-    ("credit",): 7_900,
-    ("rewards",): 8_340,
-    ("sandbox",): 9_100,
-    ("report", "audit"): 6_770,
-    ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 7_510,
+    ("scoring",): 5_300,
+    ("trainer",): 4_250,
+    ("credit",): 7_950,
+    ("rewards",): 9_850,
+    ("sandbox",): 9_850,
+    ("report", "audit"): 6_600,
+    ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 8_600,
 }
 RAISES = 200
-OUTSIDE = {"tests": 48_500, "scripts": 19_100}  # expressions
+OUTSIDE = {"tests": 53_500, "scripts": 19_100}  # expressions
 WORDS = 14_000  # of README and docs
 
 
