@@ -17,7 +17,7 @@ from trl.trainer.utils import split_tensor_dict
 
 from .evidence import computes_the_same, widest_batch
 from .recorder import Recorder
-from .rollout import causal_model, has_images, overridden, unwrapped
+from .rollout import autocast_dtype, causal_model, has_images, overridden, unwrapped
 from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_attention
 
 
@@ -161,13 +161,17 @@ class PaddingFree(GRPOTrainer):
     def _after_scoring(self, micro_batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
         """For subclasses: called after the loss has scored its micro-batch and before it reads the advantages."""
 
-    def _loss_reads_all_rows(self) -> bool:
+    def _loss_reads_all_rows(self, micro_batch: dict) -> bool:
         """Whether the loss depends on rows without advantage, or may do so in a subclass."""
+        causal = causal_model(self)
+        # In 16 bit, fewer rows round otherwise, and ratios to what was scored with all rows would not be 1
+        is_rounded = (autocast_dtype(self) or causal.dtype) != torch.float32
         return bool(
             self.beta
             or self._loss_reads_entropies_or_routers()
             or overridden(type(self), LOSS)
-            or has_dropout(causal_model(self))
+            or has_dropout(causal)
+            or (is_rounded and "old_per_token_logps" in micro_batch)
         )
 
     def _rows_that_train(self, micro_batch: dict) -> torch.Tensor | None:
@@ -175,7 +179,7 @@ class PaddingFree(GRPOTrainer):
         The rows (n,) with an advantage that is not 0; `None` if these are all rows, or the loss reads the others, too.
         Without any, the shortest row: every process makes a forward and a backward pass.
         """
-        if self._loss_reads_all_rows():
+        if self._loss_reads_all_rows(micro_batch):
             return None
         advantages = micro_batch["advantages"]  # (b,) or (b, T)
         rows = advantages.reshape(len(advantages), -1).any(dim=1).nonzero()[:, 0]

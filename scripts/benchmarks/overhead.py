@@ -79,6 +79,7 @@ class Setup:
     completions: int = 32
     tokens: int = 256
     lengths: str = "equal"  # or lognormal, with a median of 0.15 `tokens`
+    without_contrast: float = 0.0  # share of the groups whose rewards are equal
     prompt: int = 3  # mean tokens of the prompts; they have from half to three halves of it
     micro_batch: int = 0  # completions; by default half of the rollout batch
     rollouts: int = 2  # timed rollout batches; as many warm up
@@ -120,7 +121,9 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         return {"prompt_ids": prompts, "completion_ids": ids, "logprobs": logprobs}
 
     def reward(completion_ids, **kwargs):
-        return [float(ids[0] % 2) for ids in completion_ids]
+        groups = len(completion_ids) // GENERATIONS
+        contrast = [group >= setup.without_contrast * groups for group in range(groups) for _ in range(GENERATIONS)]
+        return [float(ids[0] % 2 and told) for ids, told in zip(completion_ids, contrast, strict=True)]
 
     torch.manual_seed(0)
     with torch.device("cuda" if on_gpu else "cpu"):  # 8 B numbers take minutes to draw on a processor

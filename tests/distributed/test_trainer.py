@@ -127,3 +127,5 @@ def test_the_scenarios_are_what_they_say(single):
         if scenario != "all_masked":
             assert max(map(max, filter(None, rows))) > 1.1
             assert min(map(min, filter(None, rows))) < 0.9
+    rollouts = single[0]["contrast_on_one_rank"]["records"]
+    assert [[row["advantage"] != 0 for row in rows].count(False) for rows in rollouts] == [8, 8]

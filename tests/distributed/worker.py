@@ -44,7 +44,7 @@ MODES = {
     "zero2": DistributedType.DEEPSPEED,
     "zero3": DistributedType.DEEPSPEED,
 }
-SCENARIOS = ("full", "lora", "reference", "empty_rank", "all_masked")
+SCENARIOS = ("full", "lora", "reference", "empty_rank", "all_masked", "contrast_on_one_rank")
 # what needs whole parameters, and ZeRO-3 refuses
 WHOLE_PARAMETERS = {
     "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
@@ -85,8 +85,10 @@ def save_model(folder: Path) -> Path:
 
 
 def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> DeltaGRPOTrainer:
-    def reward(completion_ids, **kwargs):
-        return [float(sum(ids) % 2) for ids in completion_ids]
+    def reward(prompts, completion_ids, **kwargs):
+        """Where the second process has no contrast, none of its rows trains."""
+        same = [scenario == "contrast_on_one_rank" and int(prompt[0]) % PROMPTS >= PROMPTS // 2 for prompt in prompts]
+        return [1.0 if equal else float(sum(ids) % 2) for equal, ids in zip(same, completion_ids, strict=True)]
 
     options = {
         "output_dir": str(folder / scenario),

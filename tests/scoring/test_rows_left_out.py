@@ -118,10 +118,19 @@ def with_dropout():
         (Plain, {"top_entropy_quantile": 0.5}),
         (Plain, {"entropy_coef": 0.1}),
         (Plain, {"model": with_dropout}),
+        (Plain, {"bf16": True}),
         (OwnLoss, {}),
         (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}),
     ],
-    ids=["reference", "entropy mask", "entropy bonus", "dropout", "own loss", "rule of micro-batches"],
+    ids=[
+        "reference",
+        "entropy mask",
+        "entropy bonus",
+        "dropout",
+        "ratios in 16 bit",
+        "own loss",
+        "rule of micro-batches",
+    ],
 )
 def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options):
     results = []
@@ -130,3 +139,9 @@ def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options):
         _, _, rows = trained(make_trainer, kind, n=n, max_steps=1, **made)
         results.append(rows)
     assert results[0] == results[1]
+
+
+def test_in_16_bit_rows_are_left_out_where_no_ratio_shows_it(make_trainer):
+    """Without old log-probabilities, ratios are 1 whichever rows run."""
+    few, all_rows = (trained(make_trainer, Plain, n=n, max_steps=1, bf16=True, num_iterations=1)[2] for n in (2, 1))
+    assert sum(few) < 0.7 * sum(all_rows)
