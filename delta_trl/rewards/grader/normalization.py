@@ -11,16 +11,13 @@ import unicodedata
 from .brackets import is_balanced
 
 
-SYMBOLS = str.maketrans({
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ",
-    "∕": "/", "⁄": "/", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\neq ", "≈": r"\approx ",
-    "±": r"\pm ", "∓": r"\mp ", "∞": r"\infty ", "π": r"\pi ", "𝜋": r"\pi ", "θ": r"\theta ", "°": r"^\circ ",
-    "º": r"^\circ ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "∈": r"\in ", "∖": r"\setminus ",
-    "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "′": "'",
-    "’": "'", "‘": "'", "“": "", "”": "", "…": r"\ldots ", "⋯": r"\cdots ", "，": ",", "。": ".", "∫": r"\int ",
-    "∑": r"\sum ", "√": r"\sqrt ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]", "\u200b": "", "\ufeff": "", "\u2061": "",
-    "\u2062": "",
-})  # fmt: skip
+SYMBOLS = r"""
+− -  – -  — -  ‐ -  ‑ -  × \times  · \cdot  ⋅ \cdot  ÷ \div  ∕ /  ⁄ /  ≤ \le  ⩽ \le  ≥ \ge  ⩾ \ge  ≠ \neq
+≈ \approx  ± \pm  ∓ \mp  ∞ \infty  π \pi  𝜋 \pi  θ \theta  ° ^\circ  º ^\circ  ∪ \cup  ∩ \cap  ∅ \emptyset
+∈ \in  ∖ \setminus  ℝ \mathbb{R}  ℤ \mathbb{Z}  ℕ \mathbb{N}  ℚ \mathbb{Q}  ℂ \mathbb{C}  ′ '  ’ '  ‘ '
+… \ldots  ⋯ \cdots  ， ,  。 .  ∫ \int  ∑ \sum  √ \sqrt  ∛ \sqrt[3]  ∜ \sqrt[4]
+"""
+UNICODE = str.maketrans(dict(re.findall(r"(\S) (\S+ ?)", SYMBOLS)) | dict.fromkeys("“”\u200b\ufeff\u2061\u2062", ""))
 COMMANDS = {  # what stands for commands, given without their backslash
     name: spelling
     for spelling, names in {
@@ -133,7 +130,7 @@ def _from_unicode(text: str) -> str:
     text = re.sub("[¼-¾⅐-⅞]", lambda match: "\\frac{" + plain(match[0]).replace("⁄", "}{") + "}", text)
     text = re.sub("[⁰¹²³⁴-⁹⁺⁻ⁿ⁽⁾]+", lambda match: f"^{{{plain(match[0])}}}", text)
     text = re.sub("[₀-₉₊₋ₙ]+", lambda match: f"_{{{plain(match[0])}}}", text)
-    return plain(text.translate(SYMBOLS))
+    return plain(text.translate(UNICODE))
 
 
 def _font(match: re.Match) -> str:

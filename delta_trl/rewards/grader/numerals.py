@@ -1,53 +1,56 @@
-r"""Numerals: integers, decimals, fractions, mixed numbers, powers of ten. Their values are exact fractions."""
+r"""Numerals: integers, decimals, fractions, mixed numbers, powers of ten. Their values are exact."""
 
 import re
 from fractions import Fraction
 
 
 MAX_EXPONENT = 400
-NUMBER = re.compile(r"([-+]?)\s*(\d+(?:\.\d*)?|\.\d+)")
+DECIMAL = r"(?:\d+(?:\.\d*)?|\.\d+)"
+SIGNED = re.compile(r"\s*([-+]?)\s*(?:\(([^()]*)\)|([\d.\\].*?))\s*", re.DOTALL)
+FRACTION = re.compile(rf"\\frac\s*\{{\s*([-+]?\s*{DECIMAL})\s*\}}\s*\{{\s*([-+]?\s*{DECIMAL})\s*\}}")
 RATIO = re.compile(
-    r"([-+]?)\s*(?:\\frac\s*\{\s*([-+]?\s*\d+(?:\.\d+)?)\s*\}\s*\{\s*([-+]?\s*\d+(?:\.\d+)?)\s*\}"
-    r"|(\d+(?:\.\d+)?)\s*[/:]\s*([-+]?\d+(?:\.\d+)?))"
-)
-IN_BRACKETS = re.compile(r"(-?)\s*\(([^()]*)\)")
-MIXED = re.compile(r"([-+]?)\s*(\d+)\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+    rf"\s*(?:(\d+)\s+)?([-+]?\s*{DECIMAL})\s*[/:]\s*([-+]?\s*{DECIMAL})\s*"
+)  # after a whole number or not
 POWER_OF_TEN = re.compile(
-    r"([-+]?)\s*(?:(\d+(?:\.\d*)?|\.\d+)\s*(?:\\times|\\cdot|\*)\s*)?10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|(\d))"
+    rf"(?:({DECIMAL})\s*(?:\\times|\\cdot|\*)\s*)?10\s*\^\s*\{{?\s*((?<=\{{)[-+]?\d{{1,3}}|\d)\s*\}}?"
 )
-REPEATING = re.compile(r"([-+]?)\s*(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\d+)\}?|\((\d+)\))")
-ELLIPSIS = re.compile(r"([-+]?)\s*(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\s*\\[lc]?dots")
+REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\d+)\}?|\((\d+)\))")
+ELLIPSIS = re.compile(r"(\d*)\.(\d*?)((\d{1,6}?)\4{2,})\s*\\[lc]?dots")
 
 
 def exact(text: str) -> Fraction | int | None:
     r"""The value of a numeral; None for any other text, such as `48 \div 2`, `2^{10}` or `\sqrt{4}`."""
-    text = text.strip()
-    if match := IN_BRACKETS.fullmatch(text):
-        return None if (inner := exact(match[2])) is None else -inner if match[1] else inner
-    if match := NUMBER.fullmatch(text):
-        value: Fraction | int = Fraction(f"0{match[2].rstrip('.')}") if "." in match[2] else int(match[2])
-    elif match := RATIO.fullmatch(text):
-        above, below = (Fraction((match[i] or match[j]).replace(" ", "")) for i, j in ((2, 4), (3, 5)))
-        if below == 0:
-            return None
-        value = above / below
-    elif match := MIXED.fullmatch(text):
-        if int(match[3]) >= int(match[4]):
-            return None
-        value = int(match[2]) + Fraction(int(match[3]), int(match[4]))
-    elif match := POWER_OF_TEN.fullmatch(text):
-        if abs(exponent := int(match[3] or match[4])) > MAX_EXPONENT:
-            return None
-        value = Fraction((match[2] or "1").rstrip(".")) * Fraction(10) ** exponent
-    elif match := REPEATING.fullmatch(text) or ELLIPSIS.fullmatch(text):
-        whole, fixed, period = match[2] or "0", match[3], next(filter(None, match.groups()[3:]))
-        value = Fraction(int(whole + fixed), 10 ** len(fixed))
-        value += Fraction(int(period), 10 ** len(fixed) * (10 ** len(period) - 1))
-    else:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    match = SIGNED.fullmatch(text)
+    if match is None:
         return None
-    return -value if match[1] == "-" else value
+    value = _unsigned(match[3]) if match[2] is None else exact(match[2])
+    return -value if value is not None and match[1] == "-" else value
+
+
+def _unsigned(text: str) -> Fraction | None:
+    if re.fullmatch(DECIMAL, text):
+        return _decimal(text)
+    if match := RATIO.fullmatch(FRACTION.sub(r" \1/\2", text)):
+        above, below = map(_decimal, match.groups()[1:])
+        if not below or (match[1] and not 0 <= above < below):
+            return None
+        return int(match[1] or 0) + above / below
+    if (match := POWER_OF_TEN.fullmatch(text)) and abs(exponent := int(match[2])) <= MAX_EXPONENT:
+        return _decimal(match[1] or "1") * Fraction(10) ** exponent
+    if match := REPEATING.fullmatch(text) or ELLIPSIS.fullmatch(text):
+        period = match[4] or match[3]
+        fixed = _decimal(f"0{match[1]}.{match[2]}0")
+        return fixed + Fraction(int(period), 10 ** len(match[2]) * (10 ** len(period) - 1))
+    return None
+
+
+def _decimal(text: str) -> Fraction:
+    """The value of digits with a sign or a point, which Python wants between digits."""
+    return Fraction(text.replace(" ", "").removesuffix("."))
 
 
 def is_fraction(text: str) -> bool:
     r"""Whether a numeral is written as a fraction, `48/2` or `\frac{3}{4}`, or as a mixed number."""
-    return bool(RATIO.fullmatch(text.strip()) or MIXED.fullmatch(text.strip()))
+    return RATIO.fullmatch(FRACTION.sub(r" \1/\2", text).strip("-( )")) is not None

@@ -1,6 +1,7 @@
 r"""Reads sets of real numbers: intervals, unions, inequalities in one variable, `\{x : x > 3\}`."""
 
 import re
+from collections.abc import Callable, Iterable
 
 import sympy
 
@@ -8,7 +9,7 @@ from .brackets import split_top_level, squeeze
 from .expressions import number
 from .lists import AND, INEQUALITY, NAME, OR, SEPARATOR, read_list
 from .parsing import UnreadableError
-from .values import RealSet, read_term
+from .values import RealSet, Term, read_term
 
 
 SET_SIGN = re.compile(r"\\(?:cup|cap|setminus|mathbb|emptyset)(?![A-Za-z])")
@@ -19,95 +20,88 @@ BUILDER = re.compile(
     r"\\lbrace\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*(.*[<>].*|.*\\(?:le|ge|neq).*)\\rbrace"
 )
 
+NAMED = {"\\mathbb{R}": sympy.S.Reals, "\\emptyset": sympy.S.EmptySet, "\\lbrace\\rbrace": sympy.S.EmptySet}
+
 
 def read_set(text: str) -> RealSet | None:
-    """The set of real numbers that a text describes; None if it describes none, or two variables."""
-    reader = SetReader()
+    """The set of real numbers that a text describes; None if it describes none, or has two variables."""
+    text = text.strip()
+    if builder := BUILDER.fullmatch(text):
+        inner = read_set(builder[2])
+        return inner and RealSet(inner.points, None, inner.bounds)
+    if len(pieces := split_top_level(text, UNION)) > 1:
+        return _joined(pieces, sympy.Union)
+    text = MEMBER.sub("", text)
+    if len(pieces := split_top_level(text, WITHOUT)) == 2:
+        return _joined(pieces, sympy.Complement)
+    if len(pieces := split_top_level(text, SEPARATOR)) > 1:
+        if re.fullmatch(r".*\\neq[^<>]*", pieces[0]) and not any(map(INEQUALITY.search, pieces[1:])):
+            name = pieces[0].partition("\\neq")[0]  # `x \neq 1, 2` excludes both
+            pieces = [pieces[0], *(rf"{name}\neq {piece}" for piece in pieces[1:])]
+        both = _joined(pieces, sympy.Intersection)
+        if both is None or not both.points.is_empty or re.search(AND, text):
+            return both
+        return _joined(pieces, sympy.Union)  # "x < 1, x > 3": no number is both
+    if squeeze(text) in NAMED:
+        return RealSet(NAMED[squeeze(text)])
     try:
-        points = reader.read(text)
+        return _of_inequality(text) if INEQUALITY.search(text) else _of_brackets(text)
     except UnreadableError:
         return None
-    if points is None or len(reader.names) > 1:
+
+
+def _joined(pieces: list[str], join: Callable[..., sympy.Set]) -> RealSet | None:
+    sets = list(filter(None, map(read_set, pieces)))
+    names = {one.name for one in sets if one.name}
+    if len(sets) < len(pieces) or len(names) > 1:
         return None
-    name = None if BUILDER.fullmatch(text.strip()) else next(iter(reader.names), None)
-    return RealSet(points, name, tuple(map(read_term, sorted(reader.bounds))))
+    points = join(*(one.points for one in sets))
+    return RealSet(points, next(iter(names), None), frozenset().union(*(one.bounds for one in sets)))
 
 
-class SetReader:
-    """Reads a set, and keeps its finite bounds and the names of its variables."""
-
-    def __init__(self):
-        self.bounds: set[str] = set()
-        self.names: set[str] = set()
-
-    def read(self, text: str) -> sympy.Set | None:
-        """
-        The set that a text describes; None if it describes none.
-
-        Raises:
-            UnreadableError: If a bound is not a real number.
-        """
-        text = text.strip()
-        if builder := BUILDER.fullmatch(text):
-            text = builder[2]
-        if len(pieces := split_top_level(text, UNION)) > 1:
-            return self._joined(pieces, sympy.Union)
-        text = MEMBER.sub("", text)
-        if len(pieces := split_top_level(text, WITHOUT)) == 2:
-            whole, removed = map(self.read, pieces)
-            return None if whole is None or removed is None else whole - removed
-        if len(pieces := split_top_level(text, SEPARATOR)) > 1:
-            if re.fullmatch(r".*\\neq[^<>]*", pieces[0]) and not any(map(INEQUALITY.search, pieces[1:])):
-                name = pieces[0].partition("\\neq")[0]  # `x \neq 1, 2` excludes both
-                pieces = [pieces[0], *(rf"{name}\neq {piece}" for piece in pieces[1:])]
-            both = self._joined(pieces, sympy.Intersection)
-            if both is None or not both.is_empty or re.search(AND, text):
-                return both
-            return self._joined(pieces, sympy.Union)  # "x < 1, x > 3": no number is both
-        if INEQUALITY.search(text):
-            return self._of_inequality(text)
-        if squeeze(text) in ("\\mathbb{R}", "\\emptyset", "\\lbrace\\rbrace"):
-            return sympy.S.Reals if "R" in text else sympy.S.EmptySet
-        brackets, elements = read_list(text)
-        if brackets == "\\lbrace\\rbrace":
-            return sympy.FiniteSet(*map(self._bound, elements))
-        if len(elements) == 2 and brackets:
-            start, end = map(self._bound, elements)
-            is_closed = brackets[0] == "[", brackets[1] == "]"
-            if not (start < end) or (start.is_infinite and is_closed[0]) or (end.is_infinite and is_closed[1]):
-                return None  # (3, -2) is a point
-            return sympy.Interval(start, end, not is_closed[0], not is_closed[1])
+def _of_brackets(text: str) -> RealSet | None:
+    r"""The set of `(1, 2]` or `\{1, 2\}`."""
+    brackets, elements = read_list(text)
+    if brackets == "\\lbrace\\rbrace":
+        return RealSet(sympy.FiniteSet(*map(_bound, elements)), None, _terms(elements))
+    if len(elements) != 2 or not brackets:
         return None
+    start, end = map(_bound, elements)
+    is_closed = brackets[0] == "[", brackets[1] == "]"
+    if not (start < end) or (start.is_infinite and is_closed[0]) or (end.is_infinite and is_closed[1]):
+        return None  # (3, -2) is a point
+    return RealSet(sympy.Interval(start, end, not is_closed[0], not is_closed[1]), None, _terms(elements))
 
-    def _joined(self, pieces: list[str], join: type) -> sympy.Set | None:
-        sets = list(map(self.read, pieces))
-        return None if None in sets else join(*sets)
 
-    def _of_inequality(self, text: str) -> sympy.Set | None:
-        r"""The set of `x > 3` or `1 < x \le 2`: a variable alone on one side of each sign."""
-        sides = [side.strip() for side in split_top_level(text, INEQUALITY)]
-        signs = INEQUALITY.findall(text)
-        names = [side for side in sides if NAME.fullmatch(side) and side not in ("e", "\\pi", "\\infty")]
-        if len(sides) != len(signs) + 1 or not all(sides) or len(names) != 1:
+def _of_inequality(text: str) -> RealSet | None:
+    r"""The set of `x > 3` or `1 < x \le 2`: a variable alone on one side of each sign."""
+    sides = [side.strip() for side in split_top_level(text, INEQUALITY)]
+    signs = INEQUALITY.findall(text)
+    names = [side for side in sides if NAME.fullmatch(side) and side not in ("e", "\\pi", "\\infty")]
+    if len(sides) != len(signs) + 1 or len(names) != 1:
+        return None
+    points: sympy.Set = sympy.S.Reals
+    for left, sign, right in zip(sides, signs, sides[1:], strict=False):
+        if names[0] not in (left, right):
             return None
-        self.names.add(squeeze(names[0]))
-        result: sympy.Set = sympy.S.Reals
-        for left, sign, right in zip(sides, signs, sides[1:], strict=False):
-            if names[0] not in (left, right):
-                return None
-            bound = self._bound(right if left == names[0] else left)
-            if sign == "\\neq":
-                result -= sympy.FiniteSet(bound)
-            elif (sign in ("<", "\\le")) == (left == names[0]):
-                result &= sympy.Interval(-sympy.oo, bound, True, sign in "<>")
-            else:
-                result &= sympy.Interval(bound, sympy.oo, sign in "<>", True)
-        return None if result.is_empty else result
+        bound = _bound(right if left == names[0] else left)
+        if sign == "\\neq":
+            points -= sympy.FiniteSet(bound)
+        elif (sign in ("<", "\\le")) == (left == names[0]):
+            points &= sympy.Interval(-sympy.oo, bound, True, sign in "<>")
+        else:
+            points &= sympy.Interval(bound, sympy.oo, sign in "<>", True)
+    if points.is_empty:
+        return None
+    return RealSet(points, squeeze(names[0]), _terms(side for side in sides if side != names[0]))
 
-    def _bound(self, text: str) -> sympy.Expr:
-        value = number(text).doit()
-        if value.free_symbols or not value.is_extended_real:
-            raise UnreadableError(text)
-        if value.is_finite is not False:
-            self.bounds.add(squeeze(text))
-        return value
+
+def _bound(text: str) -> sympy.Expr:
+    value = number(text).doit()
+    if value.free_symbols or not value.is_extended_real:
+        raise UnreadableError(text)
+    return value
+
+
+def _terms(bounds: Iterable[str]) -> frozenset[Term]:
+    return frozenset(read_term(squeeze(bound)) for bound in bounds if "\\infty" not in bound)

@@ -16,31 +16,64 @@ from .words import TEXT, is_wordy
 Unit = tuple[sympy.Expr, dict[str, int]]
 """A factor and the power of each dimension."""
 
-PREFIXES = {  # short and long
-    "k": "1000", "c": ".01", "m": ".001", "d": ".1", "M": "1e6", "G": "1e9", "n": "1e-9", "µ": "1e-6", "μ": "1e-6",
-    "kilo": "1000", "centi": ".01", "milli": ".001", "deci": ".1", "mega": "1e6", "nano": "1e-9", "micro": "1e-6",
-}  # fmt: skip
-UNITS_BY_DIMENSION = {  # those that take prefixes; others, each with its factor
-    "length": ("m metre meter", "inch .0254 inches .0254 in .0254 foot .3048 feet .3048 ft .3048 yard .9144 yd .9144 "
-                                "mile 1609.344 mi 1609.344"),
-    "mass": ("g gram", "kilo 1000 ton 1e6 tonne 1e6 pound 453.59237 lb 453.59237 ounce 28.349523125 oz 28.349523125"),
-    "volume": ("L l litre liter", ""), "energy": ("J joule", ""), "force": ("N newton", ""), "power": ("W watt", ""),
-    "time": ("s second", "sec 1 minute 60 min 60 hour 3600 hr 3600 h 3600 day 86400 week 604800"),
-    "voltage": ("V volt", ""), "current": ("A ampere", "amp 1"), "frequency": ("Hz hertz", ""),
-    "pressure": ("Pa pascal", ""), "electronvolt": ("eV electronvolt", ""), "amount": ("mol mole", ""),
-    "calorie": ("cal calorie", ""), "year": ("", "year 12 yr 12 month 1 decade 120 century 1200 centuries 1200"),
-    "gallon": ("", "gallon 1 gal 1"), "dollar": ("", "dollar 1 usd 1 cent .01 ¢ .01"), "euro": ("", "euro 1 € 1"),
-    "yen": ("", "yen 1"),
-    "pound sterling": ("", "£ 1"), "unit": ("", "unit 1"), "celsius": ("", "celsius 1 °C 1"),
-    "fahrenheit": ("", "fahrenheit 1 °F 1"), "kelvin": ("", "kelvin 1 K 1"), "resistance": ("", "ohm 1 Ω 1"),
-    "charge": ("", "coulomb 1"), "": ("", "percent .01 % .01 radian 1 rad 1"),
-}  # fmt: skip
-UNITS: dict[str, tuple[sympy.Expr, str]] = dict.fromkeys(("degree", "deg", "°"), (sympy.pi / 180, ""))
-for dimension, (names, others) in UNITS_BY_DIMENSION.items():
-    for name in names.split():
-        UNITS |= {prefix + name: (sympy.Rational(size), dimension) for prefix, size in ({"": "1"} | PREFIXES).items()}
-    for name, size in zip(others.split()[::2], others.split()[1::2], strict=True):
-        UNITS[name] = (sympy.Rational(size), dimension)
+PREFIXES = """
+k 1000  kilo 1000  c .01  centi .01  m .001  milli .001  d .1  deci .1
+M 1e6  mega 1e6  G 1e9  n 1e-9  nano 1e-9  µ 1e-6  μ 1e-6  micro 1e-6
+"""
+# A dimension, the factor, names; a star if they take prefixes
+TABLE = """
+length 1 m metre meter *
+mass 1 g gram *
+volume 1 L l litre liter *
+energy 1 J joule *
+force 1 N newton *
+power 1 W watt *
+time 1 s second *
+voltage 1 V volt *
+current 1 A ampere *
+frequency 1 Hz hertz *
+pressure 1 Pa pascal *
+electronvolt 1 eV electronvolt *
+amount 1 mol mole *
+calorie 1 cal calorie *
+length .0254 inch inches in
+length .3048 foot feet ft
+length .9144 yard yd
+length 1609.344 mile mi
+mass 1000 kilo
+mass 1e6 ton tonne
+mass 453.59237 pound lb
+mass 28.349523125 ounce oz
+time 1 sec
+time 60 minute min
+time 3600 hour hr h
+time 86400 day
+time 604800 week
+current 1 amp
+year 1 month
+year 12 year yr
+year 120 decade
+year 1200 century centuries
+gallon 1 gallon gal
+dollar 1 dollar usd
+dollar .01 cent ¢
+euro 1 euro €
+sterling 1 £
+yen 1 yen
+unit 1 unit
+celsius 1 celsius °C
+fahrenheit 1 fahrenheit °F
+kelvin 1 kelvin K
+resistance 1 ohm Ω
+charge 1 coulomb
+none .01 percent %
+none 1 radian rad
+"""
+UNITS = dict.fromkeys(("degree", "deg", "°"), (sympy.pi / 180, "none"))
+for row in TABLE.strip().splitlines():
+    dimension, factor, *names = row.split()
+    for prefix, size in [("", "1"), *(re.findall(r"(\S+) (\S+)", PREFIXES) if "*" in names else ())]:
+        UNITS |= {prefix + name: (sympy.Rational(factor) * sympy.Rational(size), dimension) for name in names}
 UNIT = (
     rf"(?:{TEXT}|\^\\circ|\\usd|[%°€£¢]|/|\\cdot(?=\s*\\text)|(?<=[\s/])[A-Za-z](?![A-Za-z])"
     r"|(?<![\\A-Za-z])[A-Za-zµμ]{2,}\.?)(?:\s*\^\s*(?:\d|\{\s*-?\d\s*\}))?"
@@ -83,13 +116,10 @@ def parse_unit(text: str) -> Unit | None:
     """The unit that a text spells; None if it is not a known one."""
     for pattern, replacement in SPELLED:
         text = pattern.sub(replacement, re.sub(r"\s+", " ", text))
-    factor, powers, sign, position = sympy.S.One, collections.Counter[str](), 1, 0
-    text = text.strip()
-    while position < len(text):
-        match = TOKEN.match(text, position)
-        if not match:
-            return None
-        position = match.end()
+    if TOKEN.sub("", text).strip():
+        return None
+    factor, powers, sign = sympy.S.One, collections.Counter[str](), 1
+    for match in TOKEN.finditer(text):
         if match["slash"]:
             sign = -1
         elif match["word"]:
@@ -98,7 +128,7 @@ def parse_unit(text: str) -> Unit | None:
             power = sign * int(match["power"] or 1)
             factor *= known[0] ** power
             powers[known[1]] += power
-    return (factor, {name: power for name, power in powers.items() if power and name}) if powers else None
+    return (factor, {name: power for name, power in powers.items() if power and name != "none"}) if powers else None
 
 
 def _look_up(word: str) -> tuple[sympy.Expr, str] | None:

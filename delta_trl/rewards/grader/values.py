@@ -108,8 +108,8 @@ class RealSet:
     """A set of real numbers, with the name of its variable and its finite bounds as they are written."""
 
     points: sympy.Set
-    name: str | None
-    bounds: tuple[Term, ...]
+    name: str | None = None
+    bounds: frozenset[Term] = frozenset()
 
 
 @dataclass(frozen=True)
