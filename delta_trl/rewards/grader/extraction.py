@@ -22,7 +22,6 @@ Completions = list[str] | list[list[dict]]
 THINK_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>")
 BOX = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{")
 BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
-MAX_SEPARATOR = 40
 SEPARATORS = re.compile(
     r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*\{\s*,?\s*(?:and|or)\s*\})*"
 )
@@ -100,7 +99,7 @@ def _last_group(text: str, boxes: list[tuple[int, int, str]]) -> list[str]:
     """The contents of the last box and of those before it with only separators in between."""
     group = [boxes[-1][2]]
     for (_, end, content), (start, _, following) in zip(boxes[-2::-1], boxes[:0:-1], strict=True):
-        if start - end > MAX_SEPARATOR or not SEPARATORS.fullmatch(text, end, start):
+        if not SEPARATORS.fullmatch(text, end, start):
             break
         if content != following:  # the same answer twice is one answer
             group.append(content)

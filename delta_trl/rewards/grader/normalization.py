@@ -24,12 +24,12 @@ COMMANDS = {  # what stands for commands, given without their backslash
         "": "boxed fbox",
         " ": "large Large LARGE huge Huge small tiny normalsize "
              "displaystyle textstyle scriptstyle limits nolimits left right middle hline quad qquad "
-             "enspace thinspace rm bf it sf tt cal , ; : > !",
-        r"\frac": "dfrac tfrac cfrac", r"\binom": "dbinom tbinom", r"\le ": "leq leqq leqslant",
-        r"\ge ": "geq geqq geqslant", "<": "lt", ">": "gt", r"\neq ": "ne", "|": "vert lvert rvert mid", "[": "lbrack",
-        "]": "rbrack", r"\lbrace ": "{", r"\rbrace ": "}", "%": "%", r"\usd ": "$", r"\emptyset ": "varnothing empty",
-        r"\approx ": "simeq doteq thickapprox cong", r"\setminus ": "smallsetminus backslash", r"\ldots ": "dots",
-        r"\log ": "lg", r"\mathbb{R}": "R reals", r"\vec": "overrightarrow",
+             "rm bf , ; : > !",
+        r"\frac": "dfrac tfrac", r"\binom": "dbinom", r"\le ": "leq leqslant",
+        r"\ge ": "geq geqslant", r"\neq ": "ne", "|": "vert lvert rvert mid",
+        r"\lbrace ": "{", r"\rbrace ": "}", "%": "%", r"\usd ": "$", r"\emptyset ": "varnothing empty",
+        r"\approx ": "simeq cong", r"\ldots ": "dots",
+        r"\vec": "overrightarrow",
     }.items()
     for name in names.split()
 } | {" ": " "}  # fmt: skip
@@ -72,7 +72,7 @@ BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
              r"\\\1 "),
             (r"(^|[=(+\-*/,|<>])\s?\{\s?([A-Za-z]|\d+(?:\.\d+)?|\\[A-Za-z]+)\s?\}", r"\1\2 "),
             (rf"{TYPED}(pi|sqrt){NO_LETTER}", r"\\\1 "),
-            (rf"{TYPED}(?:infinity|infty|inf|oo){NO_LETTER}", r"\\infty "),
+            (rf"{TYPED}(?:infinity|inf){NO_LETTER}", r"\\infty "),
             (r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}"),
             (r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\times "),
             (r"(?<![\d}/.])(\d+)/(\d+)\s(?=[a-z]\b|\\(?!text|cdot|times|div|[lg]e|ne|approx|cup))", r"\\frac{\1}{\2}"),
@@ -136,7 +136,7 @@ def _from_unicode(text: str) -> str:
 def _font(match: re.Match) -> str:
     r"""A font around a number, a function or a bold letter is dropped; other words become `\text{...}`."""
     command, word = match[0], match[1].strip()
-    if word in FUNCTIONS and (word != "min" or command.startswith("\\operatorname")):  # minutes
+    if word in FUNCTIONS and (word not in ("min", "sec") or command.startswith("\\operatorname")):  # minutes
         return f"\\{word} "
     if word.lower() == "infinity":
         return "\\infty "

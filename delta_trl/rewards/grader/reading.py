@@ -46,7 +46,6 @@ BASE = re.compile(
 UNREAD = re.compile(
     r"\\(?:mapsto|to|rightarrow|equiv|cong|sim|parallel|perp|subset|subseteq)(?![A-Za-z])|\\begin(?!\s*\{(?:[pbB]?matrix|array)\})|\\[bp]?mod"
 )
-CUT_OFF = sympy.Rational(999, 1000)  # less than one unit, whatever the last digit of a decimal
 NAMING = re.compile(r"[A-Za-z]|[A-Z]{2,3}|\\[a-z]+|[A-Za-z]\s*\([^()=]*\)|\\angle\s*[A-Z]{1,3}")
 SENTENCE = re.compile(rf"(?=.*\d)(?:.*?{WORD}){{4}}|(?:.*?{WORD}){{{MAX_GOLD_WORDS + 1}}}", re.DOTALL)
 JOINT = re.compile(r"[\s,;]|\band\b")
@@ -302,9 +301,9 @@ def _read_value(text: str) -> Readings:
 
 
 def _rounds_to(value: sympy.Expr, text: str) -> bool:
-    """Whether a decimal is the value, rounded to the nearest or cut off."""
+    """Whether a decimal is the value, rounded or cut off."""
     rest, unit = value - sympy.Rational(text), sympy.Rational(1, 10 ** len(text.partition(".")[2]))
-    return bool(2 * abs(rest) <= unit or ("." in text and abs(rest) < unit * CUT_OFF and rest * value > 0))
+    return bool(2 * abs(rest) <= unit or ("." in text and abs(rest) < unit and rest * value > 0))
 
 
 def _sides(text: str) -> list[str]:

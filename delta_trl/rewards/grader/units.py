@@ -75,7 +75,7 @@ for row in TABLE.strip().splitlines():
     for prefix, size in [("", "1"), *(re.findall(r"(\S+) (\S+)", PREFIXES) if "*" in names else ())]:
         UNITS |= {prefix + name: (sympy.Rational(factor) * sympy.Rational(size), dimension) for name in names}
 UNIT = (
-    rf"(?:{TEXT}|\^\\circ|\\usd|[%°€£¢]|/|\\cdot(?=\s*\\text)|(?<=[\s/])[A-Za-z](?![A-Za-z])"
+    rf"(?:{TEXT}|\^\\circ|\\usd|[%°€£¢Ω]|/|\\cdot(?=\s*\\text)|(?<=[\s/])[A-Za-z](?![A-Za-z])"
     r"|(?<![\\A-Za-z])[A-Za-zµμ]{2,}\.?)(?:\s*\^\s*(?:\d|\{\s*-?\d\s*\}))?"
 )
 QUANTITY = re.compile(
@@ -89,7 +89,6 @@ SPELLED = [
         (r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r" \1 "),
         (r"\^\\circ\s*([CF])?\b", r" °\1 "),
         (r"\\usd", "usd"),
-        (r"\bdollars? usd", "usd"),
         (r"\bmph\b", "miles/hour"),
         (r"\bper\b", "/"),
         (r"(?i)\bdegrees? (?=celsius|fahrenheit)", ""),
@@ -98,7 +97,7 @@ SPELLED = [
     )
 ]
 TOKEN = re.compile(
-    r"\s*(?:(?P<word>°[CF]\b|[A-Za-zµμ]+|[€£¢°%])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)"
+    r"\s*(?:(?P<word>°[CF]\b|[A-Za-zµμ]+|[€£¢°%Ω])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)"
     r"|\\cdot(?![A-Za-z])|[*·])"
 )
 

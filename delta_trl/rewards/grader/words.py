@@ -7,16 +7,11 @@ import re
 
 
 SYNONYMS = {
-    "dne": "does not exist", "none": "no solution", "no solutions": "no solution", "no real solution": "no solution",
-    "no real solutions": "no solution", "empty set": "no solution", "all reals": "all real numbers",
-    "infinitely many solutions": "infinitely many", "not defined": "undefined", "divergent": "diverges",
+    "dne": "does not exist", "none": "no solution", "no real solutions": "no solution", "empty set": "no solution",
     "convergent": "converges",
 }  # fmt: skip
-SYMBOLS = {
-    "no solution": r"\emptyset", "all real numbers": r"(-\infty,\infty)", "infinity": r"\infty",
-    "negative infinity": r"-\infty",
-}  # fmt: skip
-DROPPED = frozenset("a an the is are it its answer and".split())
+SYMBOLS = {"no solution": r"\emptyset", "all real numbers": r"(-\infty,\infty)", "infinity": r"\infty"}
+DROPPED = frozenset("a an the is are it answer and".split())
 WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'\"`{}$\\~=()-]|_")
 CHOICE = re.compile(r"(?:option|choice|answer)?\s*\(?\s*([A-J])\s*\)?\s*[.:)]?", re.IGNORECASE)
 LABELLED = re.compile(r"(?:[Oo]ption\s*|[Cc]hoice\s*)?(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL)
