@@ -2,7 +2,9 @@
 
 import base64
 import json
+import os
 import pickle
+import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from delta_trl.data.formats import livecodebench
-from delta_trl.data.loading import drop_rows_without_gold, load
+from delta_trl.data.loading import load
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -58,19 +60,23 @@ def test_a_function_of_ones_own_is_called_anew_when_its_code_changes(tmp_path, m
     assert found == [{"prompt": "1+1", "solution": version} for version in ("old", "newer")]
 
 
-def test_a_module_that_the_function_imports_may_change(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_a_module_that_the_function_imports_may_change(tmp_path):
+    """In another process, as a user's next call."""
     (tmp_path / "data.jsonl").write_text('{"q": "1+1"}')
-    code = "from helper_of_format import GOLD\n\ndef row(row):\n    return {'prompt': row['q'], 'solution': GOLD}\n"
+    code = "import helper\n\ndef row(row):\n    return {'prompt': row['q'], 'solution': helper.gold()}\n"
     (tmp_path / "format_with_helper.py").write_text(code)
+    load_golds = (
+        "from delta_trl.data.loading import load\n"
+        "data = load('data.jsonl', dataset_format='format_with_helper.row')\n"
+        "print(*drop_rows_without_gold(data, [lambda solution: None], 'data')['solution'])\n"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "PYTHONPATH": str(FIXTURES.parents[1])}
     found = []
     for gold in ("2", "three"):
-        (tmp_path / "helper_of_format.py").write_text(f"GOLD = {gold!r}\n")
-        for module in ("format_with_helper", "helper_of_format"):
-            sys.modules.pop(module, None)
-        dataset = load("data.jsonl", dataset_format="format_with_helper.row")
-        found += drop_rows_without_gold(dataset, [lambda solution: None], "data.jsonl")["solution"]
+        (tmp_path / "helper.py").write_text(f"def gold():\n    return {gold!r}\n")
+        call = [sys.executable, "-c", load_golds]
+        done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        found.append(done.stdout.strip())
     assert found == ["2", "three"]
 
 
