@@ -37,8 +37,8 @@ class MathReward:
     Verified mathematics reward.
 
     The final answer is extracted from the completion (`grader/extraction.py`) and compared with the gold in a worker
-    process (`grader/comparison.py`): exactly where both are numerals, else at random points;
-    math-verify (https://github.com/huggingface/Math-Verify) parses, and decides the rest.
+    process (`grader/comparison.py`): exactly where both are numerals, else at random points.
+    math-verify (https://github.com/huggingface/Math-Verify) parses.
 
     Args:
         timeout (`float`, *optional*, defaults to `3.0`):

@@ -1,5 +1,6 @@
 """Whether an answer equals the gold: one function for each type of value."""
 
+import operator
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -158,10 +159,6 @@ def _equal_scaled(gold: Quantity, answer: Quantity) -> bool:
     return equal_parsed(number(gold.value.text) * gold.factor, number(answer.value.text) * answer.factor)
 
 
-def equal_words(gold: Words, answer: Words) -> bool:
-    return gold == answer
-
-
 def equal_choices(gold: Choice, answer: Choice) -> bool:
     """Compare letters, and what stands there for them. A capital letter may be answered by a small one."""
     if gold.letter not in (answer.letter, answer.letter.upper()):
@@ -214,7 +211,7 @@ def equal_equations(gold: Equation, answer: Equation) -> bool:
 
 COMPARE: dict[type, Callable[..., bool]] = {
     Quantity: equal_quantities,
-    Words: equal_words,
+    Words: operator.eq,
     Choice: equal_choices,
     Tuple: equal_tuples,
     Collection: equal_collections,

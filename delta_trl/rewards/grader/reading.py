@@ -198,25 +198,35 @@ def _read_system(text: str) -> Readings:
         pairs = [[side.strip() for side in split_top_level(equation, EQUALITY)] for equation in system]
         if len(pairs) < 2 or not all(len(pair) == 2 and NAME.fullmatch(pair[0]) and pair[1] for pair in pairs):
             return ()
-        values = {squeeze(name): read(value) for name, value in pairs}
         together = Collection(tuple(read(value) for _, value in pairs))
-        if len(values) == 1 or (len(systems) == 1 and re.search(OR, text)):
+        point = _named([(squeeze(name), value) for name, value in pairs])
+        if point is None or (len(systems) == 1 and re.search(OR, text)):
             return (together,)
-        points.append(Tuple(tuple(values[name] for name in sorted(values)), " ".join(sorted(values))))
+        points.append(point)
     if len({point.label for point in points}) > 1:
         return ()
     if len(points) > 1:
         return (Collection(tuple((point,) for point in points)),)
-    stems = {name.partition("_")[0] for name in values}
-    return (points[0], together) if len(stems) == 1 else (points[0],)
+    stems = {squeeze(name).partition("_")[0] for name, _ in pairs}
+    return (*points, together) if len(stems) == 1 else (*points,)
+
+
+def _named(pairs: list[tuple[str, str]]) -> Tuple | None:
+    """Values with names as a tuple in the order of the names; None if they do not tell all values apart."""
+    names = sorted({name for name, _ in pairs if name})
+    if len(names) < len(pairs):
+        return None
+    return Tuple(tuple(read(value) for _, value in sorted(pairs)), " ".join(names))
 
 
 def _read_list(text: str, brackets: str, elements: list[str]) -> Readings:
     """A list as a tuple, a collection, a set of real numbers, as its brackets allow."""
-    items = _without_intervals([read(element) for element in elements])
+    items = tuple(_point(read(element)) for element in elements)
     points = read_set(text)
+    words = [(plain_words(f"{before} {after}"), value) for before, value, after in map(split_words, elements)]
+    named = None if any(parse_unit(word) for word, _ in words) else _named(words)  # `5 red, 3 blue`
     readings: dict[str, Readings] = {
-        "": _read_named(elements) or (Collection(items), Tuple(items)),
+        "": (named,) if named else (Collection(items), Tuple(items)),
         "()": (Tuple(items),),
         ":": (Tuple(items, ":"),),
         "\\lbrace\\rbrace": (Collection(items),),
@@ -226,20 +236,9 @@ def _read_list(text: str, brackets: str, elements: list[str]) -> Readings:
     return lists if points is None else (*lists, points)
 
 
-def _read_named(elements: list[str]) -> Readings:
-    """`5 red, 3 blue` as a tuple in the order of its words; nothing if the elements have no words, or the same."""
-    split = sorted((plain_words(f"{before} {after}"), value) for before, value, after in map(split_words, elements))
-    names = [words for words, _ in split]
-    if "" in names or len(set(names)) < len(names) or any(map(parse_unit, names)):
-        return ()
-    return (Tuple(tuple(read(value) for _, value in split), ", ".join(names)),)
-
-
-def _without_intervals(items: list[Readings]) -> tuple[Readings, ...]:
-    """The elements of a list. If one is no interval, such as `(3, -2)`, then the others are points, too."""
-    if all(any(isinstance(value, RealSet) for value in item) for item in items):
-        return tuple(items)
-    return tuple(tuple(value for value in item if not isinstance(value, RealSet)) or item for item in items)
+def _point(readings: Readings) -> Readings:
+    """The readings of an element of a list, in which `(1, 4)` is a point, or part of the set that the list is."""
+    return tuple(value for value in readings if not isinstance(value, RealSet)) or readings
 
 
 def _read_sides(text: str) -> Readings:

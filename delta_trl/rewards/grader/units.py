@@ -1,8 +1,7 @@
 r"""Quantities: values with a known unit, `5\text{ cm}`, `\$3.50`, `60\text{ km/h}`, `50\%`, `90^\circ`.
 
 A unit is a factor and the power of each dimension, so that 2 hours equal 120 minutes, and metres do not equal square
-metres. Percent and degrees have no dimension: 50 % is 50 and 1/2. A missing unit is forgiven, another one is not. Of a
-gold, any words after its value are a unit (`7\text{ apples}`); an answer may repeat or omit them.
+metres. Percent and degrees have no dimension: 50 % is 50 and 1/2.
 """
 
 import collections
