@@ -66,7 +66,7 @@ def test_a_module_that_the_function_imports_may_change(tmp_path):
     code = "import helper\n\ndef row(row):\n    return {'prompt': row['q'], 'solution': helper.gold()}\n"
     (tmp_path / "format_with_helper.py").write_text(code)
     load_golds = (
-        "from delta_trl.data.loading import load\n"
+        "from delta_trl.data.loading import drop_rows_without_gold, load\n"
         "data = load('data.jsonl', dataset_format='format_with_helper.row')\n"
         "print(*drop_rows_without_gold(data, [lambda solution: None], 'data')['solution'])\n"
     )
