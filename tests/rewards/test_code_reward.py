@@ -6,9 +6,13 @@ import threading
 import time
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from delta_trl.rewards.code import CodeReward, code_reward, extract_program
 from delta_trl.sandbox import Outcome, remote
+
+from ..corpus.bytes import BYTES
 
 
 ADD = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
@@ -208,6 +212,30 @@ def test_remote_server(server, caplog):
     Fusion.failures = 0
     assert r"busy\x1b[2J" in caplog.text  # what a server says does not act on the terminal
     assert "\x1b" not in caplog.text
+
+
+VALUES = st.one_of(
+    st.none(), st.integers(-1, 1), st.lists(st.integers()), BYTES.map(lambda part: part.decode("latin-1"))
+)
+STATUS = st.sampled_from(["Success", "Finished", "TimeLimitExceeded", "SandboxError"])
+RUNS = st.fixed_dictionaries({"status": STATUS | VALUES}, optional=dict.fromkeys(("return_code", "stdout"), VALUES))
+REPLIES = st.fixed_dictionaries({"status": STATUS | VALUES}, optional={"run_result": RUNS | VALUES, "message": VALUES})
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(REPLIES.map(lambda reply: json.dumps(reply).encode()) | BYTES)
+def test_whatever_a_remote_server_answers_raises_nothing(server, body):
+    def answer(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    call = {"fn_name": "f", "inputs": [[1]], "outputs": [7]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fusion, "do_POST", answer)
+        rewards = CodeReward(remote_url=server)([RIGHT, "```python\ndef f(x): return 7\n```"], [ADD, call])
+    assert set(rewards) <= {0.0, 1.0, None}
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,8 @@ def id_maps() -> dict[str, str]:
     """What to write into which files of /proc for a new namespace, in this order."""
     uid, gid = os.getuid(), os.getgid()
     if may_change_user():
-        return dict.fromkeys(("uid_map", "gid_map"), f"0 0 1\n{NOBODY} {NOBODY} 1\n")
+        text = f"0 0 1\n{NOBODY} {NOBODY} 1\n"
+        return {"uid_map": text, "gid_map": text}
     # an ordinary user may map only their own id, and only after giving up setgroups
     return {"setgroups": "deny", "uid_map": f"{NOBODY} {uid} 1\n", "gid_map": f"{NOBODY} {gid} 1\n"}
 

@@ -85,10 +85,8 @@ class Approx:
 
     def _is_near(self, actual: Any, expected: Any) -> bool:
         if isinstance(expected, dict) and isinstance(actual, dict):
-            keys = list(expected)
-            return expected.keys() == actual.keys() and self._is_near(
-                [actual[key] for key in keys], [*expected.values()]
-            )
+            same_keys = expected.keys() == actual.keys()
+            return same_keys and all(self._is_near(actual[key], value) for key, value in expected.items())
         if isinstance(expected, (list, tuple)) and isinstance(actual, (list, tuple)):
             return len(actual) == len(expected) and all(map(self._is_near, actual, expected))
         if isinstance(expected, bool):
