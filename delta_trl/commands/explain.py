@@ -91,7 +91,13 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True, tokenizer=tokenizer)
     credit = checked_credit(rule, "of_rollout", tokens)
     weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
-    columns = {"coefficients": weights, "log_probs": tokens.log_probs, "entropies": tokens.entropies}
+    advantages = tokens.advantages if credit is None else credit.advantages
+    columns = {
+        "coefficients": weights,
+        "advantages": advantages,
+        "log_probs": tokens.log_probs,
+        "entropies": tokens.entropies,
+    }
     lengths, texts = [len(row["token_ids"]) for row in rows], TokenTexts(tokenizer)
     parts = {name: [part.tolist() for part in column.cpu().split(lengths)] for name, column in columns.items()}
     records = [
@@ -102,6 +108,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
             "prompt_index": row["group"],
             "rewards": [("reward", row["reward"])],
             "tokens": texts.of_sequence(row["token_ids"]),
+            "turns": [1] * len(row["token_ids"]),
         }
         for i, row in enumerate(rows)
     ]

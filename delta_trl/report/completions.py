@@ -1,12 +1,13 @@
 """The completions of a page: some groups, evenly over the run, with every token as HTML."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from .heatmap import tokens_html
+from .heatmap import Scale, tokens_html
 from .reader import Completion, Group
 from .text import label, visible
 
@@ -41,14 +42,14 @@ def _count_tokens(groups: list[Group]) -> int:
     return sum(len(c.tokens) for group in groups for c in group.completions)
 
 
-def render_group(group: Group, limit: int, full: float) -> dict[str, Any]:
+def render_group(group: Group, limit: int, scale: Scale) -> dict[str, Any]:
     """
     A group as the page's template takes it.
 
     Args:
         group ([`Group`]): The group.
         limit (`int`): Tokens of a completion that are shown.
-        full (`float`): The distance from 1 that gets the full colour.
+        scale ([`Scale`]): What is shaded.
     """
     sides = {side: group.of_side(side) for side in HEADINGS}
     outcome = f"{len(sides[1])} winners, {len(sides[-1])} losers" if sides[1] or sides[-1] else "no contrast"
@@ -61,7 +62,7 @@ def render_group(group: Group, limit: int, full: float) -> dict[str, Any]:
             {
                 "name": HEADINGS[side][0],
                 "heading": f"{HEADINGS[side][1]} ({len(completions)})",
-                "completions": [{"facts": _facts(c), "tokens": Markup(_tokens(c, limit, full))} for c in completions],
+                "completions": [{"facts": _facts(c), "tokens": Markup(_tokens(c, limit, scale))} for c in completions],
             }
             for side, completions in sides.items()
             if completions
@@ -82,6 +83,21 @@ def _number(value: float | None) -> str:
     return "not scored" if value is None else f"{value:.3g}"
 
 
-def _tokens(c: Completion, limit: int, full: float) -> str:
-    coefficients, *others = (values[:limit].tolist() for values in (c.coefficients, c.log_probs, c.entropies))
-    return tokens_html(c.tokens[:limit], coefficients, full, *others)
+def _tokens(c: Completion, limit: int, scale: Scale) -> str:
+    """Every token as HTML. With tools, a heading begins each turn, and a tool's text is not shaded."""
+    changes = np.flatnonzero(np.diff(c.turns)) + 1
+    if not len(changes):
+        return _part(c, slice(limit), scale)
+    parts = []
+    for first, end in pairwise([0, *changes[changes < limit], min(limit, len(c.tokens))]):
+        inside, turn = slice(first, end), c.turns[first]
+        heading = f"<b>turn {turn}, mean advantage {np.nanmean(c.advantages[inside]):+.2f}</b>" if turn else ""
+        part = _part(c, inside, scale)
+        parts.append(heading + part if turn else f"<i>{part}</i>")
+    return "".join(parts)
+
+
+def _part(c: Completion, inside: slice, scale: Scale) -> str:
+    columns = (c.shaded(scale.name), c.log_probs, c.entropies)
+    values, *others = (column[inside].tolist() for column in columns)
+    return tokens_html(c.tokens[inside], values, scale, *others)

@@ -29,30 +29,45 @@ STYLE = Path(__file__).with_name("tokens.css").read_text(encoding="utf-8") + "\n
 )
 
 
-def shade(coefficient: float, full: float) -> str:
+@dataclass(frozen=True)
+class Scale:
     """
-    The style class of a coefficient: `a1` … `a10` above 1, `b1` … `b10` below. Empty close to 1, and if not finite.
-    `full` is the distance from 1 that gets the full colour.
+    What is shaded: coefficients around 1, or advantages around 0.
+
+    Args:
+        full (`float`): The distance from the centre that gets the full colour.
+        name (`str`, *optional*, defaults to `"coefficient"`): What a value is called; or `"advantage"`.
     """
-    if not math.isfinite(coefficient):
+
+    full: float
+    name: str = "coefficient"
+
+    @classmethod
+    def of(cls, values: Sequence[float], name: str = "coefficient") -> "Scale":
+        """The full colour is for the 99th percentile of all distances, rounded up to 0.05."""
+        distances = np.abs(np.asarray(values, dtype=float) - cls(1.0, name).centre)
+        distances = distances[np.isfinite(distances)]
+        if not len(distances):
+            return cls(SMALLEST_SPREAD, name)
+        percentile = np.quantile(distances, 0.99, method="higher")
+        return cls(max(1, math.ceil(round(percentile / SMALLEST_SPREAD, 3))) * SMALLEST_SPREAD, name)
+
+    @property
+    def centre(self) -> float:
+        return float(self.name == "coefficient")
+
+
+def shade(value: float, scale: Scale) -> str:
+    """The style class of a value: `a1` … `a10` above the centre, `b1` … `b10` below. Empty near it, and for NaN."""
+    if not math.isfinite(value):
         return ""
-    level = min(SHADES, round(abs(coefficient - 1) / full * SHADES))
-    return f"{'a' if coefficient > 1 else 'b'}{level}" if level else ""
+    level = min(SHADES, round(abs(value - scale.centre) / scale.full * SHADES))
+    return f"{'a' if value > scale.centre else 'b'}{level}" if level else ""
 
 
-def spread(coefficients: Sequence[float]) -> float:
-    """The distance from 1 that gets the full colour: the 99th percentile of all, rounded up to 0.05."""
-    distances = np.abs(np.asarray(coefficients, dtype=float) - 1)
-    distances = distances[np.isfinite(distances)]
-    if not len(distances):
-        return SMALLEST_SPREAD
-    percentile = np.quantile(distances, 0.99, method="higher")
-    return max(1, math.ceil(round(percentile / SMALLEST_SPREAD, 3))) * SMALLEST_SPREAD
-
-
-def describe(coefficient: float, log_prob: float = math.nan, entropy: float = math.nan) -> str:
-    """The values of a token in words. Unknown ones are left out, except for the coefficient."""
-    parts = [f"coefficient {coefficient:.3f}" if math.isfinite(coefficient) else "coefficient not known"]
+def describe(value: float, log_prob: float = math.nan, entropy: float = math.nan, name: str = "coefficient") -> str:
+    """The values of a token in words. Unknown ones are left out, except for the coefficient or advantage."""
+    parts = [f"{name} {value:.3f}" if math.isfinite(value) else f"{name} not known"]
     if math.isfinite(log_prob):
         probability = math.exp(log_prob)
         parts.append(f"probability {probability:.3f}" if probability > 0.95 else f"probability {probability:.2g}")
@@ -61,22 +76,24 @@ def describe(coefficient: float, log_prob: float = math.nan, entropy: float = ma
     return ", ".join(parts)
 
 
-def tokens_html(tokens: Sequence[str], coefficients: Sequence[float], full: float, *others: Sequence[float]) -> str:
+def tokens_html(tokens: Sequence[str], values: Sequence[float], scale: Scale, *others: Sequence[float]) -> str:
     """The HTML of tokens, to stand in an element of class `tokens`. `others` are log-probabilities and entropies."""
     return "".join(
-        f'<span class="{shade(values[0], full)}" title="{describe(*values)}">{escape(visible(token))}</span>'
-        for token, *values in zip(tokens, coefficients, *others, strict=True)
+        f'<span class="{shade(value, scale)}" title="{describe(value, *rest, name=scale.name)}">'
+        f"{escape(visible(token))}</span>"
+        for token, value, *rest in zip(tokens, values, *others, strict=True)
     )
 
 
-def legend(full: float) -> str:
-    """HTML of the colour scale. Coefficients are not negative, nor are the ends of the scale."""
-    values = [1 + k / SHADES * full for k in range(-SHADES, SHADES + 1, 2)]
-    values = [value for value in values if value >= 0]
-    cells = "".join(f'<span class="{shade(value, full)}">&nbsp;</span>' for value in values)
+def legend(scale: Scale) -> str:
+    """HTML of the colour scale. Coefficients are not negative here, and neither are the ends of their scale."""
+    values = [scale.centre + k / SHADES * scale.full for k in range(-SHADES, SHADES + 1, 2)]
+    values = [value for value in values if value >= 0 or not scale.centre]
+    cells = "".join(f'<span class="{shade(value, scale)}">&nbsp;</span>' for value in values)
+    low, high = ("less credit or blame", "more") if scale.centre else ("advantage", "")
     return (
-        f'<span class="tokens legend">less credit or blame {values[0]:.2f} '
-        f'<span class="scale" aria-hidden="true">{cells}</span> {values[-1]:.2f} more</span>'
+        f'<span class="tokens legend">{low} {values[0]:.2f} '
+        f'<span class="scale" aria-hidden="true">{cells}</span> {values[-1]:.2f} {high}</span>'
     )
 
 
@@ -113,6 +130,6 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
     ```
     """
     coefficients = [float(c) for c in coefficients]
-    full = spread(coefficients)
-    spans = tokens_html(tokens, coefficients, full)
-    return TokenHeatmap(f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>')
+    scale = Scale.of(coefficients)
+    spans = tokens_html(tokens, coefficients, scale)
+    return TokenHeatmap(f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(scale)}</p>')

@@ -5,11 +5,12 @@ const focus = (token) => {
   token.focus();
 };
 
-document.addEventListener("click", (event) => focus(event.target.closest("div.tokens > span")));
+document.addEventListener("click", (event) => focus(event.target.closest("div.tokens span")));
 document.addEventListener("keydown", (event) => {
-  const step = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[event.key];
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   const inside = step && event.target.closest("div.tokens");
   if (!inside) return;
   event.preventDefault();
-  focus(event.target === inside ? inside.firstElementChild : event.target[step]);
+  const tokens = [...inside.querySelectorAll("span")];
+  focus(tokens[event.target === inside ? 0 : tokens.indexOf(event.target) + step]);
 });

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from ..files import write_atomically
 from .completions import render_group, shown_groups
 from .figures import coefficients_plot, reward_plot
-from .heatmap import STYLE, legend, spread
+from .heatmap import STYLE, Scale, legend
 from .reader import HOW_TO_RECORD, Run
 from .text import visible
 from .verdict import verdict
@@ -25,7 +25,9 @@ def write_page(run: Run, output: Path, step: int | None) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    full = spread(np.concatenate([[1.0], *(c.coefficients for group in run.groups for c in group.completions)]))
+    completions = [c for group in run.groups for c in group.completions]
+    name = "advantage" if any(c.has_own_advantages for c in completions) else "coefficient"
+    scale = Scale.of(np.concatenate([[], *(c.shaded(name) for c in completions)]), name)
     groups, limit, note = shown_groups([group for group in run.groups if step in (None, group.step)])
     html = environment.get_template("page.html.j2").render(
         title=visible(run.path.resolve().name),
@@ -34,9 +36,10 @@ def write_page(run: Run, output: Path, step: int | None) -> None:
         style=Markup(STYLE),
         verdict=verdict(run),
         plots=[plot for plot in (reward_plot(run), coefficients_plot(run.tokens)) if plot],
-        groups=[render_group(group, limit, full) for group in groups],
+        groups=[render_group(group, limit, scale) for group in groups],
         note=note,
-        legend=Markup(legend(full)),
+        legend=Markup(legend(scale)),
+        shaded=name,
         how_to_record=HOW_TO_RECORD,
     )
     write_atomically(html.encode(), output)

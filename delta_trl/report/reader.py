@@ -18,10 +18,11 @@ from .token_log.records import COMPLETIONS, FOLDER, recorded_files
 
 
 # With dynamic sampling, TRL's own numbers are those of the chosen groups
-BEFORE_SAMPLING = {
-    "reward": "dynamic_sampling/reward_before",
-    "frac_reward_zero_std": "dynamic_sampling/no_contrast_before",
-}
+INSTEAD = (
+    ("reward", "dynamic_sampling/reward_before"),
+    ("frac_reward_zero_std", "credit/no_advantage"),  # a rule may have advantages of its own
+    ("frac_reward_zero_std", "dynamic_sampling/no_contrast_before"),
+)
 HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 10 optimiser steps"
 
 
@@ -34,7 +35,8 @@ class Completion:
         reward (`float`, *optional*), advantage (`float`): Of the completion; `None` where not scorable.
         rewards (`list[tuple[str, float | None]]`): By reward function. Two functions may have the same name.
         tokens (`np.ndarray` of shape `(T,)`): The texts of the tokens.
-        coefficients, log_probs, entropies (`np.ndarray` of shape `(T,)`): NaN where not known.
+        coefficients, advantages, log_probs, entropies (`np.ndarray` of shape `(T,)`): NaN where not known.
+        turns (`np.ndarray` of shape `(T,)`): The number of each token's turn; 0 for a tool's tokens.
     """
 
     reward: float | None
@@ -44,6 +46,19 @@ class Completion:
     coefficients: np.ndarray
     log_probs: np.ndarray
     entropies: np.ndarray
+    advantages: np.ndarray
+    turns: np.ndarray
+
+    @property
+    def has_own_advantages(self) -> bool:
+        """Whether tokens have advantages of their own: turned round, or not 0 where the response's is."""
+        alike = np.isclose(self.advantages, self.coefficients * self.advantage, atol=1e-4)
+        turned_round = self.coefficients < 0
+        return bool(((~alike | turned_round) & np.isfinite(self.advantages)).any())
+
+    def shaded(self, name: str) -> np.ndarray:
+        """The values (T,) by which the page shades tokens: `"coefficient"` or `"advantage"`."""
+        return self.coefficients if name == "coefficient" else self.advantages
 
     @property
     def side(self) -> int:
@@ -85,7 +100,7 @@ class Run:
 
     @cached_property
     def tokens(self) -> pd.DataFrame:
-        """The recorded tokens of winners and losers, one row each; completions with advantage 0 train nothing."""
+        """The recorded tokens of winners and losers, one row each, without tools' tokens."""
         contrasted = [(group.step, c) for group in self.groups for c in group.completions if c.side]
         frames = [
             pd.DataFrame(
@@ -101,10 +116,11 @@ class Run:
             )
             for i, (step, c) in enumerate(contrasted or [(0, NO_TOKENS)])
         ]
-        return pd.concat(frames, ignore_index=True)
+        tokens = pd.concat(frames, ignore_index=True)
+        return tokens[tokens.coefficient.notna()].reset_index(drop=True)
 
 
-NO_TOKENS = Completion(None, [], 0.0, np.array([], dtype=object), *np.zeros((3, 0)))
+NO_TOKENS = Completion(None, [], 0.0, np.array([], dtype=object), *np.zeros((5, 0)))
 
 
 def read_run(path: str | Path) -> Run:
@@ -137,9 +153,9 @@ def _read_history(path: Path) -> list[dict]:
     same = [one for one in histories.values() if json.dumps(one[: len(newest)]) == json.dumps(newest)]
     history = max(same, key=len)
     for entry in history:
-        for key, before in BEFORE_SAMPLING.items():
-            if before in entry:
-                entry[key] = entry[before]
+        for key, better in INSTEAD:
+            if better in entry:
+                entry[key] = entry[better]
     return history
 
 
@@ -161,6 +177,8 @@ def _read_groups(file: Path) -> list[Group]:
                 coefficients=row.coefficients,
                 log_probs=unknown if row.log_probs is None else row.log_probs,
                 entropies=unknown if row.entropies is None else row.entropies,
+                advantages=row.advantages,
+                turns=row.turns,
             )
         )
     return list(groups.values())

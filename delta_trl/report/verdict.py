@@ -192,7 +192,7 @@ RULES = (
     Rule(
         "Contrast",
         lambda run: change(run.logged("frac_reward_zero_std")[1]),
-        "At the end, {0.last:.0%} of sampled groups have equal rewards and train nothing.",
+        "At the end, {0.last:.0%} of sampled groups train nothing: no token has an advantage.",
         lambda x: x.last >= 0.5,
         "It is half of them, or more.",
     ),

@@ -134,6 +134,8 @@ class DeltaGRPOTrainer(
             batch["token_coefficients"] = tokens.padded(credit.weights)  # (N,) -> (B, T)
             batch["advantages"] = tokens.padded(credit.advantages)
             self._log_rollout(credit, tokens, policy.forward_passes, time.perf_counter() - start)
+            trains = self.accelerator.gather(batch["advantages"].any(dim=1)).view(-1, self.num_generations).any(dim=1)
+            self._log_credit({"no_advantage": 1 - trains.float().mean().item()})
             if self._token_log:
                 self._token_log.observe(batch, tokens, self.last_rewards.cpu())
         return batch

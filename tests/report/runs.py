@@ -33,11 +33,13 @@ def completion(tokens: list[str], step: int = 0, reward: float = 1.0, advantage:
         "advantage": advantage,
         "token_ids": list(range(n)),
         "tokens": tokens,
+        "turns": [1] * n,
         "coefficients": [1.0] * n,
         "log_probs": [-0.5] * n,
         "entropies": [0.7] * n,
     }
-    return row | changes
+    row |= changes
+    return {"advantages": [c and row["advantage"] * c for c in row["coefficients"]], **row}
 
 
 def sampled_group(rng, step: int, index: int, size: int, length: int) -> list[dict]:

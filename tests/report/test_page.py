@@ -245,3 +245,33 @@ def test_picture(run_dir, tmp_path, browser):
     command = [sys.executable, "-m", "scripts.build.report_picture", run_dir, tmp_path / "report.png"]
     subprocess.run([*map(str, command)], check=True)
     assert Image.open(tmp_path / "report.png").width > 300
+
+
+def agents_page(tmp_path):
+    """A run whose rule gives advantages to turns, with a tool's text between them; outcomes are equal."""
+    tokens = ["search", "!", " found 7", "so", " 7", "."]
+    rows = [
+        runs.completion(
+            tokens,
+            advantage=0.0,
+            turns=[1, 1, 0, 2, 2, 2],
+            coefficients=[1.0, 1.0, None, 1.0, 1.0, 1.0],
+            advantages=[sign * x if x is not None else None for x in (0.5, 0.5, None, -0.2, -0.2, -0.2)],
+        )
+        for sign in (1, -1)
+    ]
+    runs.write_completions(tmp_path, rows)
+    runs.write_history(tmp_path, range(8), **{"frac_reward_zero_std": [1.0] * 8, "credit/no_advantage": [0.25] * 8})
+    return write_report(tmp_path, tmp_path / "report.html")
+
+
+def test_turns_and_advantages_of_their_own(tmp_path):
+    html = agents_page(tmp_path).read_text()
+    body = html.split('id="completions"')[1]
+    assert re.findall(r"<b>(.*?)</b>", body) == [
+        "turn 1, mean advantage +0.50", "turn 2, mean advantage -0.20",
+        "turn 1, mean advantage -0.50", "turn 2, mean advantage +0.20",
+    ]  # fmt: skip
+    assert '<i><span class="" title="advantage not known, ' in body
+    assert re.findall(r'class="(\w+)" title="advantage -0.500, ', body) == ["b10", "b10"]
+    assert "25% of sampled groups train nothing" in html  # not all of them, though their rewards are equal

@@ -19,7 +19,7 @@ from delta_trl.credit.rules.given import bounds_of
 from delta_trl.scoring.texts import TokenTexts
 
 from ..corpus import tiny
-from ..trainers import credit, response_advantages, rollout_of, rollout_with_environment, valid_tokens
+from ..trainers import credit, logged, response_advantages, rollout_of, rollout_with_environment, valid_tokens
 
 
 SEEN: list[dict] = []
@@ -323,3 +323,21 @@ def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, source):
             r = [0.0] * 3 if row is None else (np.array(row) - known.mean()) / (known.std(ddof=1) + 1e-4)
             expected = [r[0] + 0.5 * r[1] + 0.25 * r[2]] * 2 + [0.0] + [r[1] + 0.5 * r[2]] * 2 + [0.0, r[2]]
             assert batch["advantages"][i].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_step_rewards_train_where_outcomes_are_equal(make_trainer):
+    """Contrast is that of the tokens' advantages; dynamic sampling, which looks at rewards, is refused."""
+    options = {
+        "reward_funcs": lambda completions, **_: [1.0] * len(completions),
+        "trainer_options": {
+            "rollout_func": six_letters,
+            "token_credit": Given(lambda completions, **_: [[float(i)] * 6 for i in range(8)], what="rewards"),
+        },
+    }
+    trainer = make_trainer(**options, max_steps=1)
+    trainer.train()
+    assert logged(trainer, "frac_reward_zero_std") == [1.0]
+    assert logged(trainer, "credit/no_advantage") == [0.0]
+    assert logged(trainer, "grad_norm")[0] > 0
+    with pytest.raises(ValueError, match="dynamic_sampling=True"):
+        make_trainer(**options, dynamic_sampling=True)

@@ -83,6 +83,13 @@ class Given(TokenCredit):
             per_turn = self._kind in PER_TURN
             self._function = None if per_turn else import_dotted("source", self.source, ())
 
+    def check(self, trainer: Any) -> None:
+        if self.what == "rewards" and trainer.dynamic_sampling:
+            raise ValueError(
+                "dynamic_sampling=True replaces groups whose rewards are equal, but with what='rewards' they train on "
+                "their steps. Turn it off."
+            )
+
     def of_rollout(self, tokens: Tokens) -> Credit:
         responses = tokens.policy.responses()
         given = self._per_turn(responses) if self._function is None else self._called(responses)

@@ -47,7 +47,7 @@ class TokenLog(TrainerCallback):
         Record a rollout batch if one is due. Every process must call it.
 
         Args:
-            batch (`dict`): This process's rollout batch with its `"token_coefficients"`.
+            batch (`dict`): This process's rollout batch with its `"token_coefficients"` and weighted advantages.
             tokens (`Tokens`): Its tokens.
             rewards (`torch.Tensor` of shape `(rows of all processes, functions)`): NaN where not scorable.
         """
@@ -71,14 +71,19 @@ class TokenLog(TrainerCallback):
         first = trainer.accelerator.process_index * len(tokens.mask)
         totals = (rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # as in TRL
         totals[rewards.isnan().all(dim=1)] = torch.nan
-        columns = {"token_ids": tokens.ids, "coefficients": tokens.flat(batch["token_coefficients"])}
-        columns |= {name: getattr(tokens, name) for name in ("log_probs", "entropies") if tokens.knows(name)}
+        columns = {"coefficients": batch["token_coefficients"], "advantages": batch["advantages"]}
+        known = [name for name in ("log_probs", "entropies") if tokens.knows(name)]
+        columns |= {name: tokens.padded(getattr(tokens, name)) for name in known}
+        columns = {name: values.masked_fill(~tokens.mask, math.nan) for name, values in columns.items()}
+        of_policy = batch.get("tool_mask", torch.ones_like(batch["completion_ids"])).tolist()
+        ids = trainer.last_reward_call[3]  # without padding
         rows = []
         for row in chosen:
             i = row - first
             if not 0 <= i < len(tokens.mask):
                 continue
-            of_tokens = {name: values[tokens.row == i].tolist() for name, values in columns.items()}
+            length = len(ids[i])
+            of_tokens = {name: values[i, :length].tolist() for name, values in columns.items()}
             rows.append(
                 {
                     "step": step,
@@ -88,7 +93,9 @@ class TokenLog(TrainerCallback):
                     "reward": _or_none(totals[row].item()),
                     "rewards": list(zip(trainer.reward_func_names, map(_or_none, rewards[row].tolist()), strict=True)),
                     "advantage": advantages[row].item(),
-                    "tokens": self._texts.of_sequence(of_tokens["token_ids"]),
+                    "token_ids": ids[i],
+                    "tokens": self._texts.of_sequence(ids[i]),
+                    "turns": turn_numbers(of_policy[i][:length]),
                     **of_tokens,
                 }
             )
@@ -97,6 +104,16 @@ class TokenLog(TrainerCallback):
     def _text(self, ids: torch.Tensor) -> str:
         # padding is skipped with the special tokens; the mask would also hide completions that are cut off
         return self._texts.decode(ids.tolist(), skip_special_tokens=True)
+
+
+def turn_numbers(of_policy: list[int]) -> list[int]:
+    """The number of each token's turn, from 1; 0 for a tool's tokens."""
+    numbers, turn, before = [], 0, 0
+    for own in of_policy:
+        turn += own > before
+        numbers.append(turn if own else 0)
+        before = own
+    return numbers
 
 
 def _or_none(value: float) -> float | None:

@@ -11,7 +11,7 @@ from ...files import write_atomically
 
 FOLDER = "token_credit"  # under `output_dir`
 
-# One row per completion. Lists run over the tokens that the loss counts.
+# One row per completion. Lists run over all its tokens; numbers are NaN for tokens that the loss does not count.
 COMPLETIONS = pa.schema(
     [
         ("step", pa.int64()),  # optimiser steps done when the completion was sampled
@@ -20,11 +20,13 @@ COMPLETIONS = pa.schema(
         ("completion", pa.string()),  # whole, with the output of tools, without special tokens
         ("reward", pa.float32()),  # weighted sum of the reward functions
         ("rewards", pa.map_(pa.string(), pa.float32())),  # by reward function, null where not scorable
-        ("advantage", pa.float32()),
+        ("advantage", pa.float32()),  # of the response
         ("token_ids", pa.list_(pa.int32())),
         # join to the text of the ids; the last of several tokens of a character has it
         ("tokens", pa.list_(pa.string())),
+        ("turns", pa.list_(pa.int32())),  # the number of each token's turn; 0 for a tool's tokens
         ("coefficients", pa.list_(pa.float32())),
+        ("advantages", pa.list_(pa.float32())),  # which the loss reads
         ("log_probs", pa.list_(pa.float32())),  # null if the run did not compute them
         ("entropies", pa.list_(pa.float32())),  # null if the run did not compute them
     ]

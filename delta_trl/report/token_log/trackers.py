@@ -1,5 +1,6 @@
 """Recorded token credit for those experiment trackers of `report_to` that show texts, on the main process."""
 
+import math
 from importlib import import_module
 
 import pandas as pd
@@ -25,11 +26,12 @@ def track(rows: list[dict], step: int, trainer) -> None:
 
 def _summary(row: dict) -> dict:
     """A completion's numbers, and its tokens of the highest and the lowest coefficients."""
-    ranked = sorted(zip(row["coefficients"], row["tokens"], strict=True), key=lambda pair: -pair[0])
+    pairs = zip(row["coefficients"], row["tokens"], strict=True)
+    ranked = sorted((pair for pair in pairs if math.isfinite(pair[0])), key=lambda pair: -pair[0])
     listed = [f"{text!r} {coefficient:.2f}" for coefficient, text in ranked]
     return {
         **{name: row[name] for name in ("reward", "advantage")},
-        "mean_token_coefficient": sum(row["coefficients"]) / max(len(row["coefficients"]), 1),
+        "mean_token_coefficient": sum(coefficient for coefficient, _ in ranked) / max(len(ranked), 1),
         "highest": ", ".join(listed[:EXTREMES]),
         "lowest": ", ".join(listed[::-1][:EXTREMES]),
     }

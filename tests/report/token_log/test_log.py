@@ -65,7 +65,12 @@ def kept(trainer) -> list[dict]:
             entropies = torch.distributions.Categorical(logits=trainer.model.lm_head(hidden)).entropy()
         logs = {"texts": list(trainer._logs["completion"]), "prompts": [row["prompt"] for row in inputs]}
         rewards = {name: list(values) for name, values in trainer._logs["rewards"].items()}
-        own = {"plain_log_probs": log_probs, "plain_entropies": entropies, "step": trainer.state.global_step}
+        own = {
+            "ids": trainer.last_reward_call[3],
+            "plain_log_probs": log_probs,
+            "plain_entropies": entropies,
+            "step": trainer.state.global_step,
+        }
         batches.append({**batch, **own, **logs, "rewards": rewards})
         return batch
 
@@ -108,16 +113,26 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
             assert row["prompt_index"] == i // 4
             assert row["prompt"].replace(" ", "") == batch["prompts"][i]
             assert row["completion"] == batch["texts"][i]
-            assert row["token_ids"] == batch["completion_ids"][i][valid].tolist()
+            n = len(batch["ids"][i])
+            assert row["token_ids"] == batch["completion_ids"][i][:n].tolist()
+            inside = valid[:n].tolist()  # a tool's tokens, and completions that are masked, have no numbers
+            trained = {
+                name: [x for x, counts in zip(row[name], inside, strict=True) if counts]
+                for name in ("coefficients", "advantages", *(("log_probs", "entropies") if scored else ()))
+            }
+            assert all(np.isnan(x) for x, counts in zip(row["coefficients"], inside, strict=True) if not counts)
+            with_tool = [1, 1, 0, 2, 2, 0, 3]
+            assert row["turns"] == (with_tool if "tool_mask" in batch else [1] * n)
             assert "".join(row["tokens"]) == tokenizer.decode(row["token_ids"])
-            assert row["coefficients"] == batch["token_coefficients"][i][valid].tolist()
+            assert trained["coefficients"] == batch["token_coefficients"][i][valid].tolist()
+            assert trained["advantages"] == batch["advantages"][i][valid].tolist()
             assert row["advantage"] == pytest.approx(response_advantages(batch)[i].item())
             first, second = (values[i] for values in batch["rewards"].values())
             assert row["reward"] == pytest.approx(np.nansum([first, 0.5 * second]))
             assert dict(row["rewards"]) == {"reward_letters": first, "length": None if np.isnan(second) else second}
             for name in ("log_probs", "entropies"):
                 expected = pytest.approx(batch[f"plain_{name}"][i][valid].tolist(), abs=1e-5)
-                assert row[name] == (expected if scored else None)
+                assert (trained[name] if scored else row[name]) == (expected if scored else None)
         assert any(row["rewards"][1][1] is None for row in rows)
 
 
