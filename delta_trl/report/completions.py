@@ -52,7 +52,8 @@ def render_group(group: Group, limit: int, scale: Scale) -> dict[str, Any]:
         scale ([`Scale`]): What is shaded.
     """
     sides = {side: group.of_side(side) for side in HEADINGS}
-    outcome = f"{len(sides[1])} winners, {len(sides[-1])} losers" if sides[1] or sides[-1] else "no contrast"
+    alike = "equal outcomes" if scale.name == "advantage" else "no contrast"
+    outcome = f"{len(sides[1])} winners, {len(sides[-1])} losers" if sides[1] or sides[-1] else alike
     end = " ".join(visible(group.prompt[-TITLE:], TITLE).split())
     return {
         "title": f"step {group.step} · {outcome} · {'… ' * (len(group.prompt) > TITLE)}{end}",
@@ -62,7 +63,9 @@ def render_group(group: Group, limit: int, scale: Scale) -> dict[str, Any]:
             {
                 "name": HEADINGS[side][0],
                 "heading": f"{HEADINGS[side][1]} ({len(completions)})",
-                "completions": [{"facts": _facts(c), "tokens": Markup(_tokens(c, limit, scale))} for c in completions],
+                "completions": [
+                    {"facts": _facts(c, scale), "tokens": Markup(_tokens(c, limit, scale))} for c in completions
+                ],
             }
             for side, completions in sides.items()
             if completions
@@ -70,12 +73,13 @@ def render_group(group: Group, limit: int, scale: Scale) -> dict[str, Any]:
     }
 
 
-def _facts(c: Completion) -> list[str]:
+def _facts(c: Completion, scale: Scale) -> list[str]:
     facts = [f"reward {_number(c.reward)}"]
     if len(c.rewards) > 1:
         facts += [f"{label(name)} {_number(value)}" for name, value in c.rewards]
-    known = c.coefficients[np.isfinite(c.coefficients)]
-    mean = f"mean coefficient {known.mean():.3f}" if len(known) else "no credit"
+    values = c.shaded(scale.name)
+    known = values[np.isfinite(values)]
+    mean = f"mean {scale.name} {known.mean():.3f}" if len(known) else "not trained"
     return [*facts, f"advantage {c.advantage:.2f}", f"{len(c.tokens):,} tokens", mean]
 
 
@@ -91,7 +95,9 @@ def _tokens(c: Completion, limit: int, scale: Scale) -> str:
     parts = []
     for first, end in pairwise([0, *changes[changes < limit], min(limit, len(c.tokens))]):
         inside, turn = slice(first, end), c.turns[first]
-        heading = f"<b>turn {turn}, mean advantage {np.nanmean(c.advantages[inside]):+.2f}</b>" if turn else ""
+        heading = (
+            f"<strong>turn {turn}, mean advantage {np.nanmean(c.advantages[inside]):+.2f}</strong>" if turn else ""
+        )
         part = _part(c, inside, scale)
         parts.append(heading + part if turn else f"<i>{part}</i>")
     return "".join(parts)

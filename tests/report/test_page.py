@@ -146,8 +146,8 @@ def test_a_completion_with_its_numbers(tmp_path):
         ["reward 1", "advantage 0.00", "1 tokens", "mean coefficient 1.000"],
         ["reward 0.5", "same 0.5", "same not scored", "advantage 1.00", "2 tokens", "mean coefficient 1.100"],
         ["reward 0", "advantage -1.00", "1 tokens", "mean coefficient 0.900"],
-        ["reward not scored", "advantage -1.00", "0 tokens", "no credit"],
-        ["reward not scored", "advantage 0.00", "1 tokens", "no credit"],
+        ["reward not scored", "advantage -1.00", "0 tokens", "not trained"],
+        ["reward not scored", "advantage 0.00", "1 tokens", "not trained"],
     ]  # fmt: skip
     assert re.findall("<h3>(.*?)</h3>", html) == ["At the mean (1)", "Winners (1)", "Losers (2)", "At the mean (1)"]
     classes = re.findall(r'<span class="([^"]*)" title="coefficient \d', html)
@@ -268,7 +268,7 @@ def agents_page(tmp_path):
 def test_turns_and_advantages_of_their_own(tmp_path):
     html = agents_page(tmp_path).read_text()
     body = html.split('id="completions"')[1]
-    assert re.findall(r"<b>(.*?)</b>", body) == [
+    assert re.findall(r"<strong>(.*?)</strong>", body) == [
         "turn 1, mean advantage +0.50", "turn 2, mean advantage -0.20",
         "turn 1, mean advantage -0.50", "turn 2, mean advantage +0.20",
     ]  # fmt: skip
