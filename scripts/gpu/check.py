@@ -1,7 +1,7 @@
 """
 Tests and measurements that need a GPU, in stages of at most ten minutes. README.md says what each settles.
 
-    python -m scripts.gpu.check                           # 24 minutes on an H100 or H200
+    python -m scripts.gpu.check                           # 12 minutes on an H100 or H200
     python -m scripts.gpu.check --stage tests --minutes 3
     python -m scripts.gpu.check --wheels outputs/wheels   # with what `pack_wheels.py` has packed, offline
     python -m scripts.gpu.check --dry                     # tiny sizes on a processor: does the kit work?

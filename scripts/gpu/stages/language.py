@@ -1,7 +1,7 @@
 """
 Does training learn on a GPU? SmolLM2-135M-Instruct adds three digits (`make language-model`), trained in full with
-DAPO, with DelTA, and with losers weighed less. The runs of the arms share the GPU, each in a process of its own that
-takes one core and 5 GB of GPU memory; seed after seed, as many as the time allows.
+DAPO and with DelTA. The runs of the arms share the GPU, each in a process of its own that takes one core and 5 GB of
+GPU memory; seed after seed, as many as the time allows.
 """
 
 import statistics
@@ -20,7 +20,6 @@ from .stage import Stage
 ARMS = {
     "dapo": {"token_credit": "none", "loss_type": "dapo"},
     "delta": {"token_credit": "delta"},
-    "losers_0.2": {"token_credit": "side_weights"},
 }
 SIZES = {
     False: {"task": "sums", "rollouts": 20, "seeds": 3, "problems": 128, "learning_rate": 1e-5},
