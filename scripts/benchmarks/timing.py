@@ -17,18 +17,6 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def repeated(work: Callable[[], object], repetitions: int, device: torch.device) -> list[float]:
-    """Seconds of each repetition until the device has finished it, after one that warms up."""
-    now, seconds = clock(device), []
-    for _ in range(repetitions + 1):
-        wait(device)
-        start = now()
-        work()
-        wait(device)
-        seconds.append(now() - start)
-    return seconds[1:]
-
-
 def spread(values: list[float]) -> dict:
     """Median, quartiles and all of some values, at least one."""
     low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
