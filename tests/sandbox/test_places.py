@@ -25,7 +25,7 @@ assert scores == [1.0] * len(good) + [0.0] * len(attacks), scores
 print("TIER", reward.sandbox.tier)
 (zygote,) = [worker.process.pid for worker in reward.sandbox._pool.idle]
 print("OWNER", os.stat(f"/proc/{zygote}/mem").st_uid)
-hard = r"\int_0^\infty \sin(x^x)\,dx"
+hard = r"10^{10^{10}}"  # nobody gets anywhere with it
 assert MathReward(num_workers=1, timeout=0.5)([r"\boxed{1}", r"\boxed{1}"], ["1", hard]) == [1.0, None]
 """
 EXPECTED = {
