@@ -32,6 +32,18 @@ def test_outcomes(sandbox, code, outcome, stdout):
     assert stdout is None or result.stdout == stdout
 
 
+def test_the_host_reads_the_end_of_errors_and_one_report_for_each_case(sandbox):
+    result = sandbox.run("import os, sys\nos.write(3, b'0\\n' * 1000)\nsys.stderr.write('a' * 5000 + 'end')")
+    assert result.stderr == b"a" * 4093 + b"end"
+    assert result.reports == (b"0",)
+
+
+def test_sets_have_the_same_order_in_every_run(sandbox):
+    code = "print(hash('a'))"
+    python = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": "0"}, capture_output=True)
+    assert sandbox.run(code).stdout == python.stdout
+
+
 def test_an_input_may_be_longer_than_any_output(sandbox):
     assert sandbox.run("print(len(input()))", "x" * (OUTPUT_BYTES + 1)).stdout == b"%d\n" % (OUTPUT_BYTES + 1)
 
