@@ -141,6 +141,15 @@ def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
     assert (str(result), result.passed) == ("timeout on test 3 of 4", 2)
 
 
+def test_a_program_gets_two_timeouts(sandbox, monkeypatch):
+    executions, execute = [], sandbox.execute
+    monkeypatch.setattr(sandbox, "execute", lambda jobs, limits: executions.append(jobs) or execute(jobs, limits))
+    tests = parse_tests({"inputs": ["1", "2", "3", "4"], "outputs": ["1", "2", "3", "4"]})
+    result = grade(sandbox, "while True: pass", tests, Limits(wall_seconds=0.2), stop_at_failure=False)
+    assert str(result) == "timeout on test 1 of 4"
+    assert len(executions) == 3  # the first case, all together, the second case
+
+
 PROGRAM = """\
 import asyncio, collections
 class P:

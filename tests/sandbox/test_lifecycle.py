@@ -69,10 +69,13 @@ def test_nothing_outlives_the_trainer(each_tier, end):
     assert wait_until(lambda: not any(process.is_running() for process in left))
 
 
-def test_a_killed_worker_is_replaced(one_worker):
+def test_a_killed_worker_is_replaced(one_worker, caplog):
     one_worker.run("print(1)")
-    family(one_worker)[0].kill()
+    zygote = family(one_worker)[0]
+    zygote.kill()
+    zygote.wait()
     assert one_worker.run("print(2)").stdout == b"2\n"
+    assert not caplog.records  # it was not lent once more
 
 
 @pytest.mark.processes
