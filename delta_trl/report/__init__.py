@@ -17,7 +17,7 @@ def write_report(run: str | Path, output: str | Path, *, step: int | None = None
     Args:
         run (`str | Path`): A run directory.
         output (`str | Path`): The HTML file.
-        step (`int`, *optional*): Show only this step's completions, instead of some from the whole run.
+        step (`int`, *optional*): Show all groups of this step, instead of some of the whole run.
 
     Returns:
         `Path`: The HTML file.

@@ -19,21 +19,22 @@ TITLE = 80  # characters of a prompt's end
 HEADINGS = {1: ("winners", "Winners"), -1: ("losers", "Losers"), 0: ("none", "At the mean")}
 
 
-def shown_groups(groups: list[Group]) -> tuple[list[Group], int, str]:
+def shown_groups(groups: list[Group], is_step: bool) -> tuple[list[Group], int, str]:
     """
-    Some of the groups, evenly over all; how many tokens of a completion the page shows; and a note on what it leaves
-    out. Completions are cut only if a single group has too many tokens.
+    All groups of a step, or of a run some, evenly; how many tokens of a completion the page shows; and a note on what
+    it leaves out. Completions are cut if these groups, or a single one of a run, have too many tokens.
     """
-    every = max(1, math.ceil(len(groups) / MAX_GROUPS))
-    while every < len(groups) and _count_tokens(groups[::every]) > MAX_TOKENS:
+    every = 1 if is_step else max(1, math.ceil(len(groups) / MAX_GROUPS))
+    while not is_step and every < len(groups) and _count_tokens(groups[::every]) > MAX_TOKENS:
         every += 1
     kept = groups[::every]
-    limit = max((len(c.tokens) for group in kept for c in group.completions), default=0)
+    lengths = [len(c.tokens) for group in kept for c in group.completions]
+    limit = max(lengths, default=0)
     notes = []
     if len(kept) < len(groups):
         notes.append(f"{len(kept):,} of {len(groups):,} recorded groups are shown here, evenly over all.")
-    if _count_tokens(kept) > MAX_TOKENS:
-        limit = MAX_TOKENS // len(kept[0].completions)
+    if sum(lengths) > MAX_TOKENS:
+        limit = MAX_TOKENS // len(lengths)
         notes.append(f"Completions are cut after {limit:,} tokens here.")
     return kept, limit, " ".join(notes)
 

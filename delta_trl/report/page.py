@@ -28,7 +28,7 @@ def write_page(run: Run, output: Path, step: int | None) -> None:
     completions = [c for group in run.groups for c in group.completions]
     name = "advantage" if any(c.has_own_advantages for c in completions) else "coefficient"
     scale = Scale.of(np.concatenate([[], *(c.shaded(name) for c in completions)]), name)
-    groups, limit, note = shown_groups([group for group in run.groups if step in (None, group.step)])
+    groups, limit, note = shown_groups([group for group in run.groups if step in (None, group.step)], step is not None)
     html = environment.get_template("page.html.j2").render(
         title=visible(run.path.resolve().name),
         # The content security policy allows only scripts with this nonce: a second defence besides escaping.

@@ -175,13 +175,18 @@ def test_the_page_stays_small(tmp_path):
     found = [re.fullmatch(r"step (\d+) · .* · … \?{77,79}(\d+)", title).groups() for title in titles(html)]
     assert found == [(str(step), str(i)) for step in (0, 10) for i in range(0, 150, 6)]
     html = write_report(tmp_path, tmp_path / "report.html", step=10).read_text()
-    assert {title.split()[1] for title in titles(html)} == {"10"}
+    assert [title.split()[1] for title in titles(html)] == ["10"] * 150  # all of them
     rows = [row for i in range(2) for row in runs.sampled_group(np.random.default_rng(0), 0, i, size=16, length=5_000)]
     runs.write_completions(tmp_path / "long", rows)
     page = write_report(tmp_path / "long", tmp_path / "report.html")
     assert "cut after 2,500 tokens" in page.read_text()
     assert len(tokens_of(page)) == 40_000
     rng = np.random.default_rng(0)
+    rows = [row for i in range(25) for row in runs.sampled_group(rng, 0, i, size=16, length=150)]
+    runs.write_completions(tmp_path / "step", rows)
+    page = write_report(tmp_path / "step", tmp_path / "report.html", step=0)
+    assert "cut after 100 tokens" in page.read_text()
+    assert (len(titles(page.read_text())), len(tokens_of(page))) == (25, 40_000)
     for step in range(12):  # every fourth step has long completions
         rows = runs.sampled_group(rng, step, 0, size=16, length=1 if step % 4 else 1000)
         runs.write_completions(tmp_path / "mixed", rows)
