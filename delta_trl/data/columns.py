@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from datasets import Dataset
@@ -50,17 +50,20 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
             )
         if kind == "double":
             for gold in dataset[column]:
-                refuse_rounded([gold], gold, f"{name}, column {column!r}")
+                refuse_rounded(gold, gold, f"{name}, column {column!r}")
 
 
-def refuse_rounded(values: Iterable, gold: Any, where: str) -> None:
+def refuse_rounded(value: Any, gold: Any, where: str) -> None:
     """
-    Raise `ValueError` if a gold is, or has the text of, one of `values` that may be a rounded whole number. Arrow
-    reads whole numbers beside a decimal, or of more than 64 bits, as floats.
+    Raise `ValueError` if `value`, or one inside it, may be a rounded whole number, and a gold is it or has its text.
+    Arrow reads whole numbers beside a decimal, or of more than 64 bits, as floats.
     """
-    for value in values:
-        if not isinstance(value, float) or abs(value) < EXACT:
-            continue
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            refuse_rounded(one, gold, where)
+    elif isinstance(value, float) and abs(value) >= EXACT:
         if any(text in str(gold) for text in (str(value), f"{value:.0f}")):
             raise ValueError(f"{where}: {value:.0f} may have lost digits, as a float has 53 bits. Save it as a text.")
 

@@ -34,7 +34,8 @@ def gsm8k(row: Row) -> Row:
 
 def matharena(row: Row) -> Row:
     """MathArena/aime_2025 and its other competitions, HuggingFaceH4/aime_2024, MATH-500. Some answers are numbers."""
-    return {"prompt": row["problem"], "solution": str(row["answer"])}
+    answer = row["answer"]
+    return {"prompt": row["problem"], "solution": "" if answer is None else str(answer)}
 
 
 # --- code ---

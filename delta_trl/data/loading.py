@@ -58,7 +58,7 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
         try:
             columns = dict(read(row))
             for gold in GOLD_COLUMNS:
-                refuse_rounded(row.values(), columns.get(gold), gold)
+                refuse_rounded(dict(row), columns.get(gold), gold)
             return columns
         except Exception as error:  # a user's function may raise anything
             raise ValueError(

@@ -137,6 +137,14 @@ def test_a_fixed_sample_of_the_problems(tmp_path):
     assert chosen[0]["prompt"][:] == [f"{number - 1}+1=" for number in numbers]
 
 
+def test_a_missing_answer_is_left_out(tmp_path):
+    """It is not the text "None"."""
+    (tmp_path / "aime.jsonl").write_text('{"problem": "a", "answer": null}\n{"problem": "b", "answer": 7}\n')
+    benchmark = BENCHMARKS["aime_2025"]._replace(source=str(tmp_path / "aime.jsonl"))
+    loaded, _, settings = load_problems("aime_2025", benchmark, arguments(), False)
+    assert (loaded["solution"][:], settings["left_out"]) == (["7"], 1)
+
+
 def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(tmp_path):
     """A reward may read any of them."""
     plain, chat = problems("aime_2025"), problems("aime_2025", conversational=True, prompt_template="{prompt}!")
