@@ -38,18 +38,16 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
     elif "." in name:
         kind = import_dotted("rule of token credit", name, RULES)
         if not (inspect.isclass(kind) and issubclass(kind, TokenCredit)):
-            raise ValueError(
-                f"token_credit={name!r}: expected a subclass of delta_trl.credit.TokenCredit, not {kind}."
-            )
+            raise ValueError(f"rule {name!r}: expected a subclass of delta_trl.credit.TokenCredit, not {kind}.")
     else:
         raise ValueError(
-            f"token_credit={name!r}: expected one of {', '.join(map(repr, RULES))}, or the dotted path of your own "
+            f"rule {name!r}: expected one of {', '.join(map(repr, RULES))}, or the dotted path of your own "
             f"class{nearest(name, RULES)}."
         )
     wrapped = options.pop("rule_kwargs", None)
     if wrapped is not None or isinstance(options.get("rule"), str):
         options["rule"] = make_rule(options.get("rule", "delta"), wrapped)
-    check_options(f"token_credit={name!r}", kind, options)
+    check_options(f"rule {name!r}", kind, options)
     rule = kind(**options)
     check_rule(rule)
     return rule

@@ -57,8 +57,8 @@ def read_pair(name: str, first: Path, second: Path, of_first: dict, of_second: d
     different = differences(of_first, of_second)
     if refused := {key: values for key, values in different.items() if key in ("problems", "reward")}:
         raise UsageError(f"{name}: no problem can be compared with itself: {in_words(refused)}.")
-    a = problem_means(read_samples(first, name, of_first["num_generations"])[0])
-    b = problem_means(read_samples(second, name, of_second["num_generations"])[0])
+    a = problem_means(read_samples(first, name, of_first)[0])
+    b = problem_means(read_samples(second, name, of_second)[0])
     both = ~np.isnan(a + b)
     return a[both], b[both]
 

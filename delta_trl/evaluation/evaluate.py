@@ -95,7 +95,7 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
             for sample in _sample(rows, reward, args, tokenizer, generate):
                 file.write(json.dumps(sample, ensure_ascii=False, default=str) + "\n")
         part.replace(folder / f"{name}.jsonl")
-        results = numbers(read_samples(folder, name, args.num_generations))
+        results = numbers(read_samples(folder, name, settings))
         content = {"settings": settings, "versions": versions(), "results": results}
         write_json(content, folder / f"{name}.json")
     return {name: read_results(folder / f"{name}.json") for name in problems}

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +19,20 @@ from ..files import differences, in_words
 from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
 
 
-def read_samples(folder: Path, name: str, k: int) -> np.ndarray:
+# What samples and scores: `latex2sympy2_extended` parses for `math-verify`
+PACKAGES = ("delta-trl", "torch", "transformers", "vllm", "math-verify", "latex2sympy2_extended", "sympy")
+
+
+def read_samples(folder: Path, name: str, settings: dict) -> np.ndarray:
     """
-    The samples of a finished benchmark, of shape (3, problems, k): rewards, NaN where there is none; lengths in
-    tokens, the end token included; whether the length limit cut them off.
+    The samples of a finished benchmark with these settings, of shape (3, problems, k): rewards, NaN where there is
+    none; lengths in tokens, the end token included; whether the length limit cut them off.
     """
     path = folder / f"{name}.jsonl"
     with _naming(path), path.open(encoding="utf-8") as file:
+        shape = settings["num_problems"], settings["num_generations"]
         values = [[row["reward"], row["length"], row["truncated"]] for row in map(json.loads, file)]
-        return np.array(values, dtype=float).reshape(-1, k, 3).transpose(2, 0, 1)
+        return np.array(values, dtype=float).reshape(*shape, 3).transpose(2, 0, 1)
 
 
 def read_results(path: Path) -> dict:
@@ -48,12 +53,14 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what samples and scores; of our rewards, a hash of their code."""
-    found = {name: version(name) for name in ("delta-trl", "torch", "transformers", "math-verify", "sympy")}
-    code = hashlib.sha256()
-    for path in sorted((Path(__file__).parents[1] / "rewards").rglob("*.py")):
-        code.update(path.read_bytes())
-    return {**found, "rewards": code.hexdigest()[:16]}
+    """The versions of what samples and scores, as far as it is installed; of rewards and sandbox, a hash of each."""
+    found = {one.name: one.version for one in distributions() if one.name in PACKAGES}
+    for room in ("rewards", "sandbox"):
+        code = hashlib.sha256()
+        for path in sorted((Path(__file__).parents[1] / room).rglob("*.py")):
+            code.update(path.read_bytes())
+        found[room] = code.hexdigest()[:16]
+    return found
 
 
 def finished(folder: Path, name: str, settings: dict) -> bool:
@@ -105,7 +112,7 @@ def show(folder: Path, results: dict[str, dict]) -> None:
     rows = {name: one["results"] for name, one in results.items()}
     if len(rows) > 1:  # over problems: a benchmark weighs as much as it has
         rows["average (by problems)"] = numbers(
-            np.concatenate([read_samples(folder, name, k) for name in results], axis=1)
+            np.concatenate([read_samples(folder, name, one["settings"]) for name, one in results.items()], axis=1)
         )
     titles = f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"
     cells = [["benchmark", "problems", *titles]]

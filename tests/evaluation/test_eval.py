@@ -3,8 +3,10 @@
 import json
 import random
 import re
+import shutil
 import sys
 from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -18,9 +20,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from delta_trl import DeltaGRPOConfig
 from delta_trl.audit.audit import AuditArguments
 from delta_trl.cli import main
+from delta_trl.commands.explain import ExplainArguments
 from delta_trl.commands.recipe import RunArguments
+from delta_trl.evaluation import results as results_module
 from delta_trl.evaluation.arguments import EvalArguments
-from delta_trl.evaluation.generation import Completion, TransformersGenerator
+from delta_trl.evaluation.generation import Completion, TransformersGenerator, VLLMGenerator
 from delta_trl.scoring.prompts import prompt_ids
 
 from ..corpus import tiny
@@ -129,11 +133,9 @@ def test_prompts_are_those_of_training(make_trainer):
     assert len(set(map(tuple, expected))) == 3
 
 
-def generator(folder, **options) -> TransformersGenerator:
+def generator(folder, kind=TransformersGenerator, **options) -> TransformersGenerator | VLLMGenerator:
     sampling = {"top_p": 1.0, "max_completion_length": 6, "use_cpu": True, **options}
-    return TransformersGenerator(
-        EvalArguments(model_name_or_path=str(folder), benchmarks=[], output_dir="", **sampling)
-    )
+    return kind(EvalArguments(model_name_or_path=str(folder), benchmarks=[], output_dir="", **sampling))
 
 
 def test_greedy_decoding_of_a_padded_batch_is_that_of_each_prompt_alone(model):
@@ -189,7 +191,7 @@ def test_chats(call, data, model, tmp_path):
         assert isinstance(first["completion"], str)
 
 
-def test_a_benchmark_does_not_depend_on_its_neighbours(call, model, both, tmp_path):
+def test_a_benchmark_does_not_depend_on_its_neighbours(call, model, both, tmp_path, engine):
     """A turn of a chat ends with a token that the model does not declare. A text does not end there."""
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = (
@@ -208,6 +210,10 @@ def test_a_benchmark_does_not_depend_on_its_neighbours(call, model, both, tmp_pa
     assert any(z in one.ids[:-1] for one in texts)
     assert not any(z in one.ids[:-1] for one in turns)
     assert {one.ids[-1] for one in turns if not one.truncated} == {1, z}
+    sampled = generator(model, VLLMGenerator, vllm_kwargs={})
+    for chats, ends in ((False, {1}), (True, {1, z})):
+        sampled([[2, 3]], [0], chats)
+        assert set(engine.LLM.ends) == ends
 
 
 def test_a_prompt_that_does_not_fit_the_context(call, model, capsys):
@@ -282,7 +288,7 @@ class StandIn:
         StandIn.options = options
 
     def generate(self, prompts, sampling_params, use_tqdm):
-        outputs = []
+        outputs, StandIn.ends = [], sampling_params[0].stop_token_ids
         for prompt, params in zip(prompts, sampling_params, strict=True):
             rng = random.Random(f"{prompt['prompt_token_ids']} {params.seed}")
             ids = [*(rng.randrange(2, 40) for _ in range(rng.randrange(1, 15))), params.stop_token_ids[0]]
@@ -292,11 +298,17 @@ class StandIn:
         return outputs
 
 
-def test_vllm(call, model, tmp_path, monkeypatch):
-    """Every sample has its own seed, so that not even the size of the batches matters. tests/vllm has the real one."""
+@pytest.fixture
+def engine(monkeypatch):
+    """A package `vllm` with a stand-in for its engine."""
     package = ModuleType("vllm")
     package.LLM, package.SamplingParams = StandIn, SimpleNamespace
     monkeypatch.setitem(sys.modules, "vllm", package)
+    return package
+
+
+def test_vllm(call, model, tmp_path, engine):
+    """Every sample has its own seed, so that not even the size of the batches matters. tests/vllm has the real one."""
     options = {"use_vllm": True, "vllm_kwargs": "{max_model_len: 99}", "dtype": "float32"}
     for folder, changes in (("a", {}), ("b", {"batch_size": 16}), ("c", {"seed": 1})):
         assert call(folder, **options, **changes) == 0
@@ -319,26 +331,31 @@ class Reasoner(StandIn):
         return [SimpleNamespace(outputs=[output]) for _ in prompts]
 
 
-characters = tiny.CHARACTERS + "\\{}<>/"
+characters = tiny.CHARACTERS + "\\{}<>/()"
+ANSWERS = {
+    "math_reward": ({"solution": "2"}, r"\boxed{2}"),
+    "code_reward": ({"tests": '{"inputs": [""], "outputs": ["2"]}'}, "print(2)"),
+}
 
 
-@pytest.mark.parametrize("ends", [False, True])
-@pytest.mark.parametrize("conversational", [False, True])
-def test_an_answer_counts_once_the_reasoning_ends(call, model, data, tmp_path, monkeypatch, ends, conversational):
+@pytest.mark.parametrize("reward", ANSWERS)
+@pytest.mark.parametrize(("ends", "conversational"), [(False, False), (False, True), (True, True)])
+def test_an_answer_counts_once_the_reasoning_ends(
+    call, model, data, tmp_path, monkeypatch, engine, caplog, reward, ends, conversational
+):
     """The chat template opens the reasoning, which the reward does not see. A text is not begun by it."""
     tokenizer = tiny.tokenizer(characters)
     tokenizer.backend_tokenizer.decoder = decoders.Fuse()
     tokenizer.chat_template = "{{ messages[0].content }}{% if add_generation_prompt %}<think>\n{% endif %}"
     tokenizer.save_pretrained(model)
     tiny.model(vocab_size=len(tokenizer)).save_pretrained(model)
-    data.write_text('{"prompt": "1+1=", "solution": "2"}\n')
-    package = ModuleType("vllm")
-    package.LLM, package.SamplingParams = Reasoner, SimpleNamespace
-    monkeypatch.setitem(sys.modules, "vllm", package)
-    monkeypatch.setattr(Reasoner, "said", "so</think>\\boxed{2}" if ends else "it is \\boxed{2} or")
-    options = {"use_vllm": True, "reward": "math_reward", "conversational": conversational}
-    assert call(**options) == 0
+    gold, answer = ANSWERS[reward]
+    data.write_text(json.dumps({"prompt": "1+1=", **gold}) + "\n")
+    engine.LLM = Reasoner
+    monkeypatch.setattr(Reasoner, "said", f"so</think>{answer}" if ends else answer)
+    assert call(use_vllm=True, reward=reward, conversational=conversational) == 0
     assert results(tmp_path / "eval")["avg_at_k"] == (ends or not conversational)
+    assert not options_of_others(caplog.text, EvalArguments)
 
 
 # --- comparison ---
@@ -349,7 +366,13 @@ def write_evaluation(folder: Path, rewards: list[list[float | None]], name: str 
     folder.mkdir(exist_ok=True)
     rows = [{"reward": reward, "length": 1, "truncated": False} for row in rewards for reward in row]
     (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    common = {"num_generations": len(rewards[0]), "temperature": 1.0, "top_p": 1.0, "problems": "h"}
+    common = {
+        "num_problems": len(rewards),
+        "num_generations": len(rewards[0]),
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "problems": "h",
+    }
     settings = common | {"model_name_or_path": folder.name, "reward": "math_reward"} | settings
     (folder / f"{name}.json").write_text(json.dumps({"settings": settings, "results": {}}))
 
@@ -396,6 +419,21 @@ def test_benchmarks_are_compared_by_name(tmp_path, compared):
         assert re.search(f"^{name}, from A to B: .*temperature was 1.0 and is {temperature}", printed, re.MULTILINE)
 
 
+def test_versions_tell_graders_apart(tmp_path, monkeypatch):
+    rooms = ("rewards", "sandbox")
+    for room in rooms:
+        shutil.copytree(Path(results_module.__file__).parents[1] / room, tmp_path / room)
+    before = results_module.versions()
+    assert before["math-verify"] == version("math-verify")
+    monkeypatch.setattr(results_module, "__file__", str(tmp_path / "evaluation" / "results.py"))
+    assert results_module.versions() == before
+    for room in rooms:
+        (tmp_path / room / "__init__.py").write_text("# edited\n")
+        now = results_module.versions()
+        assert [name for name in now if now[name] != before[name]] == [room]
+        before = now
+
+
 def test_mistakes_in_a_comparison(tmp_path, capsys):
     write_evaluation(tmp_path / "a", [[1.0]])
     write_evaluation(tmp_path / "data", [[1.0]], problems="other")
@@ -406,17 +444,25 @@ def test_mistakes_in_a_comparison(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("damaged", ["problems.jsonl", "problems.json"])
-def test_a_damaged_file_is_named(tmp_path, capsys, damaged):
+@pytest.mark.parametrize(("damaged", "lines"), [("problems.jsonl", 5), ("problems.jsonl", 4), ("problems.json", 0)])
+def test_a_damaged_file_is_named(tmp_path, capsys, damaged, lines):
+    """Also one that lacks whole lines, or the samples of a whole problem."""
     for folder in ("a", "b"):
         write_evaluation(tmp_path / folder, [[1.0, 0.0]] * 3)
     path = tmp_path / "b" / damaged
-    path.write_text(path.read_text()[:-20])
+    path.write_text("\n".join(path.read_text().splitlines()[:lines]))
     assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
     assert f"{path} is not a file of an evaluation" in capsys.readouterr().err
 
 
 # --- mistakes ---
+
+
+def options_of_others(text: str, kind: type) -> set[str]:
+    """Words of a message that are options, but not of the command with these arguments."""
+    kinds = (RunArguments, DeltaGRPOConfig, AuditArguments, ExplainArguments, EvalArguments)
+    others = {field.name for one in kinds for field in fields(one)} - {field.name for field in fields(kind)}
+    return {word for word in re.findall(r"\w+", text) if "_" in word and word in others}
 
 
 @pytest.mark.parametrize(
@@ -452,11 +498,23 @@ OF_DATA = {
 def test_every_option_that_a_message_names_is_one_of_this_command(call, data, capsys, options):
     data.write_text(json.dumps(OF_DATA.get(options, TRAINED)) + "\n")
     assert call("eval", *(options.split() if options.startswith("--") else ()), reward="math_reward") == 2
-    others = {field.name for kind in (RunArguments, DeltaGRPOConfig, AuditArguments) for field in fields(kind)}
-    others -= {field.name for field in fields(EvalArguments)}
-    words = set(re.findall(r"\w+", capsys.readouterr().err))
-    assert words
-    assert not {word for word in words & others if "_" in word}
+    message = capsys.readouterr().err
+    assert message
+    assert not options_of_others(message, EvalArguments)
+
+
+@pytest.mark.parametrize("rule", ["dleta", "delta:lamda_max=1", "given", "tests.corpus.tiny.model"])
+@pytest.mark.parametrize("kind", [AuditArguments, ExplainArguments])
+def test_an_audit_and_an_explanation_name_their_own_options(model, data, tmp_path, capsys, kind, rule):
+    rows = [{"prompt": "1+1=", "completion": str(i), "reward": i % 2, "marks": [[0, 1]]} for i in range(4)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("audit", "--benchmarks", "--rules") if kind is AuditArguments else ("explain", "--data", "--rule")
+    command, of_data, of_rule = options
+    call = [command, of_data, str(data), of_rule, rule, "--output_dir", str(tmp_path / "audit")]
+    assert main([*call, "--model_name_or_path", str(model)]) == 2
+    message = capsys.readouterr().err
+    assert message
+    assert not options_of_others(message, kind)
 
 
 def test_weights_that_are_missing(call, model, capsys):

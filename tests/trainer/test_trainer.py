@@ -214,7 +214,7 @@ def test_default_args(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"token_credit": "dleta"}, "token_credit='dleta'.*'delta'"),
+        ({"token_credit": "dleta"}, "rule 'dleta'.*'delta'"),
         (credit("tests.corpus.tiny.model"), "TokenCredit"),
         (credit("none", lambda_max=1.5), "'lambda_max'"),
         (credit(lambda_min=1.5), "lambda_min=1.5"),
