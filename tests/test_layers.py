@@ -36,7 +36,7 @@ BUDGET = {
     ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 8_600,
 }
 RAISES = 200
-OUTSIDE = {"tests": 54_500, "scripts": 18_750}  # expressions
+OUTSIDE = {"tests": 55_000, "scripts": 18_750}  # expressions
 WORDS = 14_000  # of README and docs
 
 
