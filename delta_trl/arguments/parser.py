@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
@@ -62,8 +63,12 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     file = argparse.ArgumentParser(prog=prog, usage=usage, add_help=False, allow_abbrev=False)
     file.add_argument("--config")
     given, words = file.parse_known_args(args)
+    if words and Path(words[0]).suffix in (".yaml", ".yml"):
+        raise UsageError(f"{words[0]} stands alone: name a recipe as `--config {words[0]}`.")
     words += ["--config", given.config] if given.config else []  # TRL's parser knows no `--config=FILE.yaml`
     try:
+        if given.config:
+            _refuse_repeated_keys(given.config)
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
     except (ValueError, TypeError, ImportError, OSError, yaml.YAMLError) as error:
         raise UsageError(str(error)) from error
@@ -73,6 +78,14 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
         stray = f"Unexpected words: {' '.join(rest)}. The option before them takes one value."
         raise UsageError(f"Unknown option: {', '.join(unknown)}." if unknown else stray)
     return tuple(arguments)
+
+
+def _refuse_repeated_keys(path: str) -> None:
+    """Raise `UsageError` for a key that stands twice in a YAML file. YAML's reader would take the last one."""
+    node = yaml.compose(Path(path).read_text(encoding="utf-8"))
+    keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+    if repeated := [key for key in keys if keys.count(key) > 1]:
+        raise UsageError(f"{path}: the key {repeated[0]!r} stands there {keys.count(repeated[0])} times. Keep one.")
 
 
 def _named(word: str, known: set[str]) -> str:

@@ -1,5 +1,6 @@
 """The dataset of a recipe, with what its rewards need."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,9 @@ from trl import GRPOConfig
 from ..data.columns import check_columns
 from ..data.loading import LOCAL_FORMATS, drop_long_prompts, drop_rows_without_gold, load, prepare
 from .recipe import RunArguments, UsageError
+
+
+logger = logging.getLogger(__name__)
 
 
 def load_prepared(
@@ -35,7 +39,8 @@ def load_prepared(
         conversational=run_args.conversational,
         name=name,
     )
-    check_columns(dataset, rewards, run_args.reward_funcs, name)
+    for warning in check_columns(dataset, rewards, run_args.reward_funcs, name):
+        logger.warning(warning)
     dataset = drop_rows_without_gold(dataset, rewards, name)
     pictures = {"image", "images"} & set(dataset.column_names)
     if pictures and isinstance(processor, PreTrainedTokenizerBase):
@@ -54,6 +59,8 @@ def evaluation_source(run_args: RunArguments, args: GRPOConfig) -> RunArguments 
     `UsageError` if there is nothing to evaluate on.
     """
     if args.eval_strategy == "no":
+        if run_args.eval_dataset_name:
+            logger.warning("eval_dataset_name is not used: eval_strategy is 'no'. Set it to 'steps' or 'epoch'.")
         return None
     if not run_args.eval_dataset_name:
         if Path(run_args.dataset_name).is_file():

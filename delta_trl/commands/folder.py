@@ -17,7 +17,8 @@ FINISHED = (LAST_FILE, "config.json", "adapter_config.json")  # of a run, or of 
 def resume_from(given: str | None, output_dir: str) -> bool | str | None:
     """
     What `resume_from_checkpoint` means for a trainer: the last checkpoint under `output_dir`, a named one, or none.
-    `true` without a checkpoint starts anew: launchers restart a process with the same command.
+    `true` without a checkpoint starts anew: launchers restart a process with the same command. So does a run that
+    failed before its first checkpoint: the record of its settings alone is nothing to lose.
 
     Raises:
         UsageError: If a run that starts anew would write over another one, or over a model.
@@ -27,17 +28,18 @@ def resume_from(given: str | None, output_dir: str) -> bool | str | None:
         return given
     if is_true(given) and any(map(is_complete, checkpoints(folder).values())):
         return True
-    refuse_another_run(folder, restarts=is_true(given))
+    refuse_another_run(folder, FINISHED if is_true(given) else (*FINISHED, "checkpoint-*"))
     if is_true(given):
         logger.warning(f"No complete checkpoint under {output_dir}: training from the start.")
     return None
 
 
-def refuse_another_run(folder: Path, restarts: bool = False) -> None:
-    """Raise `UsageError` if a folder holds a run or a model; with `restarts`, only if it holds a finished one."""
-    names = FINISHED if restarts else (*FINISHED, SETTINGS, "checkpoint-*")
+def refuse_another_run(folder: Path, names: tuple[str, ...] = (*FINISHED, SETTINGS, "checkpoint-*")) -> None:
+    """Raise `UsageError` if a folder holds such files of a run or a model."""
     if found := [path.name for name in names for path in sorted(folder.glob(name))]:
+        goes_on = any(map(is_complete, checkpoints(folder).values()))
+        remedy = ", or go on with its run (`delta-trl train --resume_from_checkpoint true`)" if goes_on else ""
         raise UsageError(
             f"output_dir={str(folder)!r} holds a run or a model ({', '.join(found[:3])}), which would be written "
-            "over: choose another folder, or go on with its run (`delta-trl train --resume_from_checkpoint true`)."
+            f"over. Choose another folder{remedy}."
         )

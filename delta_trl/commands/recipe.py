@@ -109,9 +109,23 @@ def parse_recipe(
         args = ["--token_credit_kwargs", "{}", *args]  # the recipe's options are those of another rule
     kinds = [RunArguments, config_class or DeltaGRPOConfig, ModelConfig]
     run_args, training_args, model_args = parse(kinds, args, prog="delta-trl train")
-    if not model_args.model_name_or_path:
-        raise UsageError("`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path.")
+    if problem := silent_problem(training_args, model_args):
+        raise UsageError(problem)
     return run_args, training_args, model_args
+
+
+def silent_problem(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> str | None:
+    """What TRL would not say of options that do not fit together."""
+    default = type(model_args)()
+    options = [name for name in vars(model_args) if name.startswith("lora_")]
+    of_lora = [name for name in options if getattr(model_args, name) != getattr(default, name)]
+    if not model_args.model_name_or_path:
+        return "`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path."
+    if of_lora and not model_args.use_peft:
+        return f"{', '.join(of_lora)} without use_peft: all weights would be trained. Set `use_peft: true`."
+    if args.max_steps <= 0 and args.num_train_epochs <= 0:
+        return f"num_train_epochs={args.num_train_epochs:g}: nothing would be trained. Set it, or `max_steps`."
+    return None
 
 
 def main(args: list[str]) -> None:

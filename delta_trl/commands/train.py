@@ -69,7 +69,8 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
     source.tokenizer()  # its error names the model
     processor = source.processor()
     if training_args.process_index > 0:
-        logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process tells what is left out
+        for room in ("data", "commands"):  # the first process says what is left out
+            logging.getLogger(f"delta_trl.{room}").setLevel(logging.ERROR)
     with training_args.main_process_first():  # the other processes find its results in the cache
         arguments = (training_args, rewards)
         train_dataset = load_prepared(run_args, *arguments, run_args.dataset_train_split, processor)

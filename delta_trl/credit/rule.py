@@ -4,6 +4,7 @@ output, their credit, and the checks of that. Sums and concatenations over all r
 """
 
 import difflib
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -278,6 +279,8 @@ def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | Non
     metrics = {metric: _number(name, metric, value) for metric, value in credit.metrics.items()}
     values = values.detach().float()
     if what == "weights":
+        if (values < 0).any():
+            warnings.warn(f"{name} returned negative weights, which reverse the advantages of tokens.", stacklevel=2)
         return Credit(values, metrics, credit.neutral, advantages=tokens.advantages * values)
     weights = torch.where(tokens.advantages == 0, 1.0, values / tokens.advantages)
     return Credit(weights, metrics, credit.neutral, advantages=values)

@@ -7,6 +7,8 @@ from typing import Any
 
 from datasets import Dataset
 
+from ..arguments.lookup import nearest
+
 
 # Columns that rewards check answers against: a row without one cannot be graded
 GOLD_COLUMNS = ("solution", "tests")
@@ -20,19 +22,29 @@ OURS = ("math_reward", "code_reward")  # give None to any answer if they cannot 
 SAMPLE, UNUSABLE = 100, 0.1  # golds to try, and the share that may be unusable without a warning
 
 
-def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[str], name: str) -> None:
+def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[str], name: str) -> list[str]:
     """
-    Raise `ValueError` if a reward function cannot be called with what TRL passes and the dataset's columns, and for
-    golds of our rewards that Arrow may have changed.
+    Check that reward functions can be called with what TRL passes and the dataset's columns.
+
+    Returns:
+        `list[str]`: Warnings of parameters that keep their default, though a column has nearly their name.
+
+    Raises:
+        ValueError: If a function cannot be called so, and for golds of our rewards that Arrow may have changed.
 
     Arrow gives all rows of a column one type: in `tests`, integers beside decimals become decimals, and all dicts get
     the same keys. In a JSON file, texts that all look like dates become dates, and whole numbers become decimals if
     one of them has more than 64 bits.
     """
+    warnings = []
     passed = dict.fromkeys([*FROM_TRAINER, *(column for column in dataset.column_names if column not in NOT_PASSED)])
     for reward, called in zip(reward_funcs, names, strict=True):
+        signature, given = inspect.signature(reward), getattr(reward, "keywords", {})
+        for parameter in signature.parameters.keys() - passed.keys() - given.keys():
+            if near := nearest(parameter, passed.keys() - signature.parameters.keys()):
+                warnings.append(f"{name} has no column {parameter!r}{near}: {called!r} gets its default.")
         try:
-            inspect.signature(reward).bind(**passed)
+            signature.bind(**passed)
         except TypeError as error:
             raise ValueError(
                 f"The reward {called!r}: {error}. It is called with {', '.join(passed)}. Rename a column, or give the "
@@ -51,6 +63,7 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
         if kind == "double":
             for gold in dataset[column]:
                 refuse_rounded(gold, gold, f"{name}, column {column!r}")
+    return warnings
 
 
 def refuse_rounded(value: Any, gold: Any, where: str) -> None:

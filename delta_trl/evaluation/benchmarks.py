@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from ..data.loading import LOCAL_FORMATS, drop_rows_without_gold, load, prepare
 from ..rewards import get_reward
 from .arguments import EvalArguments
 
+
+logger = logging.getLogger(__name__)
 
 BOXED = "{prompt}\nPlease reason step by step, and put your final answer within \\boxed{}."  # as in the recipes
 PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
@@ -102,7 +105,8 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
     fitting, asking = next(kind for column, kind in KINDS.items() if column in dataset.column_names)
     reward_name = args.reward or fitting
     reward = get_reward(reward_name)
-    check_columns(dataset, [reward], [reward_name], benchmark.source)
+    for warning in check_columns(dataset, [reward], [reward_name], benchmark.source):
+        logger.warning(warning)
     usable = drop_rows_without_gold(dataset, [reward], name)
     left_out, count = len(dataset) - len(usable), len(usable)
     size = min(args.num_problems or benchmark.num_problems or count, count)

@@ -20,6 +20,8 @@ from .settings import as_json, recorded_settings, settings_of, sharding_of, warn
 
 T = TypeVar("T")
 
+OPTIMIZER = ("optimizer*", "global_step*")  # in a checkpoint: of PyTorch and FSDP, and of DeepSpeed
+
 
 class CheckpointPart(Protocol):
     """State that a checkpoint must hold. Every process calls both methods."""
@@ -83,6 +85,9 @@ class SafeCheckpoints(GRPOTrainer):
             problem = "no complete checkpoint, which has a whole trainer_state.json. Name another one"
         elif not all(found):
             problem = f"process {found.index(False)} does not find it: a shared folder is needed for all nodes"
+        elif not any(path for name in OPTIMIZER for path in checkpoint.glob(name)):
+            newest = last_complete_checkpoint(checkpoint)  # of the run, if this is its folder
+            problem = f"it holds no state of the optimizer. Name {newest or 'another checkpoint'}"
         elif saved != now:
             problem = (
                 f"saved with sharding {saved}, while this run has {now}. Resume with the accelerate config of that "

@@ -6,21 +6,24 @@ match, sampling that changes the distribution. `rewards/failures.py` refuses rew
 Each check raises `ValueError` or returns warnings. `DeltaGRPOConfig` and the commands raise; the trainer only warns.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from accelerate.logging import get_logger
 from datasets import Dataset
 from torch import nn
-from transformers import ProcessorMixin
+from transformers import ProcessorMixin, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
+from ..arguments.errors import UsageError
 from ..arguments.lookup import nearest
 from ..data.columns import check_golds
 from ..rewards.reasoning import warn_of_hidden_reasoning
 from ..scoring.checks import check_prompts, check_tokenizer
+from ..scoring.prompts import prompt_ids
 from ..scoring.rollout import overridden
+from .dynamic_sampling import stands_out
 
 
 logger = get_logger(__name__)
@@ -32,14 +35,16 @@ REWARDS = {"_calculate_rewards"}
 # Options of sampling, with the values that leave the distribution as it is
 WHOLE = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 # Losses whose gradient goes through the importance ratio: at sequence level, each token has an equal part in it
+UNSCORED, EQUAL = 3, 10  # rollout batches in a row without rewards that end a run, and without contrast that warn
 SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
 
 
 def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     """
     Log what the checks find in a trainer. A check that raises an unexpected error is skipped. So is a check of what a
-    subclass overrides.
+    subclass overrides. Rewards are watched while it trains.
     """
+    trainer.add_callback(RewardWatch(trainer))
     for check in (_check_rows, _check_golds, _check_prompts, _check_targets, _check_sampling, _check_batches):
         try:
             warnings = list(check(trainer))
@@ -50,6 +55,47 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
             continue
         for warning in warnings:
             logger.warning(warning)
+
+
+class RewardWatch(TrainerCallback):
+    """
+    Ends a run that trains nothing because no completion of several rollout batches gets a reward. Warns once if all
+    rewards of a group are equal in many rollout batches.
+
+    Args:
+        trainer ([`~dynamic_sampling.DynamicSampling`]): Its `last_rewards` are those of all processes.
+
+    Raises:
+        UsageError: In all processes.
+    """
+
+    def __init__(self, trainer: Any):
+        self._trainer, self._seen = trainer, trainer.last_rewards
+        self._unscored = self._equal = 0  # rollout batches in a row
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self._seen = self._trainer.last_rewards
+
+    def on_step_end(self, args, state, control, **kwargs):
+        trainer, rewards = self._trainer, self._trainer.last_rewards
+        if rewards is self._seen:  # several optimiser steps take one rollout batch
+            return
+        self._seen, names = rewards, ", ".join(trainer.reward_func_names)
+        self._unscored = self._unscored + 1 if rewards.isnan().all() else 0
+        self._equal = 0 if stands_out(trainer, rewards).any() else self._equal + 1
+        if self._unscored == UNSCORED:
+            row = {name: value for name, value in trainer.last_reward_call[0][-1].items() if name != "prompt"}
+            raise UsageError(
+                f"{names}: every reward of {UNSCORED} rollout batches in a row is None or NaN, so nothing is trained. "
+                f"The last one was of the row {row!r:.300}. Check that its reference answer or tests can be used, and "
+                "that what the reward needs works."
+            )
+        if self._equal == EQUAL:
+            logger.warning(
+                f"{names}: in {EQUAL} rollout batches in a row, all completions of a prompt had the same reward, so "
+                f"nothing was trained. The last ones had {rewards.unique(dim=0)[:3].tolist()}. Prompts may be too "
+                "hard or too easy, or completions too short for an answer (`max_completion_length`)."
+            )
 
 
 def _check_rows(trainer: GRPOTrainer) -> Iterable[str]:
@@ -140,6 +186,7 @@ def check_model(
         prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
         warnings += check_prompts(prompts, tokenizer, config, title, template)
         if not isinstance(tokenizer, ProcessorMixin):
+            refuse_long_prompts(args, prompts, tokenizer, title)
             warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
     return list(dict.fromkeys(warnings))
 
@@ -173,6 +220,18 @@ def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:
             f"{rows:,} rows are too few: a rollout batch takes {prompts:,} prompts ({args.generation_batch_size:,} "
             f"completions, num_generations={args.num_generations} of each), and an incomplete one is dropped, so that "
             "nothing would be trained. Give more rows, or lower per_device_train_batch_size or steps_per_generation."
+        )
+
+
+def refuse_long_prompts(args: GRPOConfig, prompts: Sequence, tokenizer: Any, name: str) -> None:
+    """Raise `ValueError` if the prompt with the most characters leaves vLLM no token: it would end the run."""
+    if not (args.use_vllm and args.vllm_max_model_length and len(prompts)):
+        return
+    (ids,) = prompt_ids(tokenizer, [max(prompts, key=lambda prompt: len(str(prompt)))], args.chat_template_kwargs)
+    if len(ids) >= args.vllm_max_model_length:
+        raise ValueError(
+            f"{name}: a prompt has {len(ids):,} tokens, but vllm_max_model_length={args.vllm_max_model_length}. Raise "
+            "it, or leave out long prompts (`max_prompt_length` in a recipe)."
         )
 
 

@@ -33,6 +33,10 @@ MISTAKES = {
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
     "--importance_sampling_level sequence": "importance_sampling_level",
     "--accelerator_config.split_batches true": "split_batches",
+    "--lora_r 4": "use_peft",
+    "--config twice.yaml": "'max_steps' stands there 2 times",
+    "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
+    "--use_vllm true --vllm_max_model_length 4": "vllm_max_model_length=4",
 }
 ONLY_TRAINING = {
     "--output_dir taken": "output_dir='taken'",
@@ -56,7 +60,9 @@ def folder(tmp_path_factory):
     tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
     for name, lines in rows.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines * 8))
-    (folder / "my_rewards.py").write_text("def bare(completions): ...\n")
+    (folder / "twice.yaml").write_text((folder / "run.yaml").read_text() + "max_steps: 3\n")
+    rewards = "def bare(completions): ...\ndef near(completions, solutions=None, scale=1, **kwargs): ...\n"
+    (folder / "my_rewards.py").write_text(rewards)
     (folder / "taken" / "checkpoint-7").mkdir(parents=True)
     return folder
 
@@ -89,6 +95,18 @@ def test_mistakes_are_named(folder, call, words, flags, name):
     assert "delta-trl: error: " in printed
     assert name in printed
     assert {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"} == before
+
+
+WARNINGS = {
+    "--eval_dataset_name train.jsonl": "eval_strategy",
+    "--reward_funcs my_rewards.near": "'solutions' (did you mean 'solution'?): 'my_rewards.near' gets its default",
+}
+
+
+@pytest.mark.parametrize(("words", "name"), WARNINGS.items())
+def test_what_is_not_used_is_named(call, caplog, words, name):
+    assert call(words, "--dry_run")[0] == 0
+    assert name in caplog.text
 
 
 @pytest.mark.parametrize(

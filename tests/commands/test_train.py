@@ -26,7 +26,8 @@ def test_what_counts_as_going_on(tmp_path):
     run.mkdir()
     (run / "notes.txt").touch()
     assert resume_from("false", str(run)) is None
-    (run / "training_settings.json").touch()  # begun
+    (run / "training_settings.json").touch()  # the first step failed
+    assert resume_from(None, str(run)) is None
     make_checkpoint(run, 4, whole=False)
     assert resume_from("true", str(run)) is None
     with pytest.raises(UsageError, match="output_dir"):
@@ -40,7 +41,7 @@ def test_what_counts_as_going_on(tmp_path):
 def test_a_finished_run_or_a_model_is_never_written_over(tmp_path, name):
     (tmp_path / name).touch()
     for given in (None, "true"):
-        with pytest.raises(UsageError, match=name):
+        with pytest.raises(UsageError, match=f"{name}.*Choose another folder.$"):
             resume_from(given, str(tmp_path))
 
 

@@ -24,6 +24,7 @@ def make_checkpoints(folder, *steps, last_file="trainer_state.json"):
     for step in steps:
         (folder / f"checkpoint-{step}").mkdir(parents=True)
         (folder / f"checkpoint-{step}" / last_file).write_text("{}")
+        (folder / f"checkpoint-{step}" / "optimizer.pt").touch()
 
 
 def test_the_last_complete_checkpoint(tmp_path):
@@ -70,6 +71,9 @@ def test_what_resume_from_checkpoint_means(make_trainer, tmp_path):
     for broken in ("checkpoint-2", "checkpoint-3"):
         with pytest.raises(ValueError, match=f"{broken}.*no complete checkpoint"):
             trainer._checkpoint_to_resume(str(folder / broken))
+    (folder / "trainer_state.json").write_text("{}")  # as of a run that has ended
+    with pytest.raises(ValueError, match=r"no state of the optimizer\. Name .*run/checkpoint-1"):
+        trainer._checkpoint_to_resume(str(folder))
 
 
 def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_trainer, tmp_path):

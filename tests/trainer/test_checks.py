@@ -12,6 +12,7 @@ from datasets import Dataset
 from peft import LoraConfig
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.arguments.errors import UsageError
 from delta_trl.credit import DelTA
 from delta_trl.rewards import get_reward, math_reward
 
@@ -104,6 +105,17 @@ ON_CHATS = {"train_dataset": CHATS, "reward_funcs": math_reward}
 def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, trainer_options, message):
     make_trainer(tiny.model(vocab_size=len(OPENS)), **options, trainer_options=trainer_options)
     assert message in caplog.text
+
+
+def test_a_run_without_rewards_ends_and_one_without_contrast_is_warned_of(make_trainer, caplog):
+    def reward(completions, trainer_state, **kwargs):
+        return [1.0 if trainer_state.global_step < 10 else None] * len(completions)
+
+    trainer = make_trainer(reward_funcs=reward, max_steps=16)
+    with pytest.raises(UsageError, match=r"reward: every reward of 3 rollout batches .* row \{'solution': "):
+        trainer.train()
+    assert trainer.state.global_step == 13
+    assert caplog.text.count("reward: in 10 rollout batches in a row") == 1
 
 
 # --- what GRPOTrainer trains, trains without a word ---
