@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -41,6 +42,12 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         hint = " (name the function: `my_module.my_name`)" if attribute == "py" else nearest(attribute, dir(module))
         raise ValueError(f"Unknown {kind} {path!r}: module {module_name!r} has no {attribute!r}{hint}.")
     return getattr(module, attribute)
+
+
+def refuse_missing_path(option: str, name: str) -> None:
+    """Raise `ValueError` if nothing is where a name points that cannot be an id on the hub."""
+    if (name[:1] in "./~" or name.count("/") > 1) and not Path(name).exists():
+        raise ValueError(f"{option}={name!r}: there is no such file or folder in {os.getcwd()}.")
 
 
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:

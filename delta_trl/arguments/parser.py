@@ -29,6 +29,7 @@ MEANT = {
     "epochs": "num_train_epochs",
     "batch_size": "per_device_train_batch_size",
     "max_new_tokens": "max_completion_length",
+    "dataset_prompt_column": "column_mapping",
 }
 
 
@@ -37,9 +38,13 @@ class Parser(TrlParser):
 
     def set_defaults_with_config(self, **config: Any) -> list[str]:
         hints = {name: str(hint) for kind in self.dataclass_types for name, hint in get_type_hints(kind).items()}
+        names = {option.lstrip("-"): action.dest for action in self._actions for option in action.option_strings}
+        config = {names.get(name, name): value for name, value in config.items()}
         for name, value in config.items():
-            if isinstance(value, list) and "list" not in hints.get(name, "list").lower():
-                raise UsageError(f"{name}: {value}: expected one value.")
+            hint = hints.get(name, "Optional list")  # of an unknown option, which is named later
+            is_empty = value is None and not re.search("None|Optional", hint)
+            if is_empty or (isinstance(value, list) and "list" not in hint.lower()):
+                raise UsageError(f"{name}: {'no value' if is_empty else value}: expected one value.")
             if isinstance(value, str) and hints.get(name, "").startswith("list"):
                 config[name] = [value]
         return super().set_defaults_with_config(**config)
@@ -64,7 +69,7 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     file.add_argument("--config")
     given, words = file.parse_known_args(args)
     if words and Path(words[0]).suffix in (".yaml", ".yml"):
-        raise UsageError(f"{words[0]} stands alone: name a recipe as `--config {words[0]}`.")
+        file.error(f"{words[0]} stands alone: name a recipe as --config {words[0]}")
     words += ["--config", given.config] if given.config else []  # TRL's parser knows no `--config=FILE.yaml`
     try:
         if given.config:

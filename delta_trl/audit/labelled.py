@@ -132,7 +132,7 @@ def resolve(given: str) -> tuple[str, LabelledData]:
     name, _, source = given.partition("=")
     if name in LABELLED:
         return name, replace(LABELLED[name], source=source or LABELLED[name].source)
-    if Path(given).suffix in LOCAL_FORMATS:
+    if Path(given).suffix.lower() in LOCAL_FORMATS:
         return Path(given).stem, LabelledData(given, None, "train", read_own)
     raise UsageError(
         f"Unknown benchmark {name!r}{nearest(name, LABELLED)}. Expected one of {', '.join(LABELLED)}, `name=source`, "

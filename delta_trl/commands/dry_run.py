@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
-from trl import ModelConfig
+from transformers import AutoModelForCausalLM
+from trl import ModelConfig, get_peft_config
 
 from ..data.columns import check_golds
 from ..data.loading import LOCAL_FORMATS
@@ -35,6 +36,8 @@ def main(args: list[str]) -> None:
     flags.add_argument("--dry_run", "--dry-run", action="store_true")
     flags.add_argument("--num_processes", "--num-processes", type=int, default=int(os.environ.get("WORLD_SIZE", 1)))
     given, args = flags.parse_known_args(args)
+    if given.num_processes < 1:
+        flags.error(f"--num_processes {given.num_processes}: expected 1 or more")
     run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
     try:
         rows, warnings = check(run_args, training_args, model_args)
@@ -80,20 +83,24 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
     choose_rule(None, args)  # refuses a loss that ignores token credit
     source, rewards = model_of_recipe(model_args, args), get_rewards(run_args)
     source.local_files_only = True
+    warnings = checks.check_sampling(args)
     processor = config = rows = None
     try:
         processor, config = source.processor(), source.config()
-    except OSError:
+    except (OSError, ValueError):  # not on this machine, or broken
         if Path(source.model_name_or_path).is_dir():
             raise
+        warnings.append(f"the model {source.model_name_or_path!r} is not on this machine: it was not checked.")
     sets = {"train_dataset": (run_args, run_args.dataset_train_split)}
     if evaluated := evaluation_source(run_args, args):
         sets["eval_dataset"] = (evaluated, run_args.dataset_test_split)
-    datasets, warnings = {}, []
+    datasets = {}
     for title, (of, split) in sets.items():
         if Path(of.dataset_name).exists() or Path(of.dataset_name).suffix in LOCAL_FORMATS:
             datasets[title] = load_prepared(of, args, rewards, split, processor)
             warnings += check_golds(datasets[title], rewards, of.dataset_name)
+        else:
+            warnings.append(f"the data {of.dataset_name!r} are not on this machine: they were not checked.")
     if "train_dataset" in datasets:
         rows = len(datasets["train_dataset"])
         checks.refuse_too_few_rows(args, rows)
@@ -101,6 +108,10 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
         datasets["train_dataset"] = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
     if config:
         warnings += checks.check_model(args, processor, config, source.model_name_or_path, datasets, rewards)
+        if adapter := get_peft_config(model_args):
+            with torch.device("meta"):  # its modules, without weights
+                model = AutoModelForCausalLM.from_config(config, trust_remote_code=source.trust_remote_code)
+            checks.refuse_missing_targets(model, [adapter])
     return rows, warnings
 
 

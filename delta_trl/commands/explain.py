@@ -77,6 +77,8 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     """
     try:
         rule = make_rule(args.rule)
+        if rule.credits_micro_batches:
+            raise ValueError("it credits micro-batches, as the policy moves. There are none without training.")
     except ValueError as error:
         raise UsageError(f"--rule {args.rule}: {error}") from error
     output, tokenizer, config = Path(args.output_dir), args.tokenizer(), args.config()

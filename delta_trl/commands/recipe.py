@@ -3,12 +3,13 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trl import TrlParser
 
 from ..arguments.errors import UsageError
-from ..arguments.lookup import import_dotted
+from ..arguments.lookup import import_dotted, refuse_missing_path
 from ..arguments.parser import documented, parse, read_mappings
 
 
@@ -121,6 +122,11 @@ def silent_problem(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> str | 
     of_lora = [name for name in options if getattr(model_args, name) != getattr(default, name)]
     if not model_args.model_name_or_path:
         return "`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path."
+    if Path(model_args.model_name_or_path, "adapter_config.json").is_file():
+        return (
+            f"model_name_or_path={model_args.model_name_or_path!r} is an adapter. Merge it with its model (PEFT's "
+            "merge_and_unload), or train a new one on that model."
+        )
     if of_lora and not model_args.use_peft:
         return f"{', '.join(of_lora)} without use_peft: all weights would be trained. Set `use_peft: true`."
     if args.max_steps <= 0 and args.num_train_epochs <= 0:
@@ -151,13 +157,18 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
     from ..rewards import get_reward
 
     assert isinstance(run_args.reward_kwargs, dict)  # as `RunArguments` makes it
-    return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
+    try:
+        return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
+    except TypeError as error:  # an option of the wrong type
+        raise ValueError(f"reward_kwargs={run_args.reward_kwargs}: {error}.") from error
 
 
 def model_of_recipe(model_args: "ModelConfig", training_args: "DeltaGRPOConfig") -> "ModelArguments":
     """The model of a recipe, from which the commands load its tokenizer and its config."""
     from ..evaluation.model import ModelArguments
 
+    name = model_args.model_name_or_path
+    refuse_missing_path("model_name_or_path", name)
     return ModelArguments(
         model_name_or_path=model_args.model_name_or_path,
         model_revision=model_args.model_revision,

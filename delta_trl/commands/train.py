@@ -8,6 +8,7 @@ from pathlib import Path
 from accelerate.logging import get_logger
 from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
+from ..data.columns import check_golds
 from ..evaluation.model import ModelArguments
 from ..scoring.prompts import end_tokens, stop_tokens
 from ..trainer.checkpoints import from_main_process
@@ -79,6 +80,8 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
             eval_dataset = load_prepared(evaluated, *arguments, run_args.dataset_test_split, processor)
 
     refuse_too_few_rows(training_args, len(train_dataset))
+    if training_args.process_index == 0:  # grading takes time
+        check_golds(train_dataset, rewards, run_args.dataset_name)
     datasets = {"train_dataset": train_dataset, **named(eval_dataset)}
     # here mistakes are errors; the trainer itself only warns of them
     check_model(training_args, processor, source.config(), source.model_name_or_path, datasets, rewards)
@@ -103,7 +106,8 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )
-    refuse_missing_targets(trainer.accelerator.unwrap_model(trainer.model))
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    refuse_missing_targets(model, getattr(model, "peft_config", {}).values())
     trainer.dataset_name = run_args.dataset_name
     trainer.recipe = asdict(run_args) | asdict(model_args)
     if ends is not None:  # the saved model has them, too

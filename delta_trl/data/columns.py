@@ -19,6 +19,7 @@ TEXTS = ("string", "large_string")
 NUMBERS = re.compile(r"u?int\d+|float|double")
 EXACT = 2**53  # from here on, a float does not hold every whole number
 OURS = ("math_reward", "code_reward")  # give None to any answer if they cannot use its gold
+OF_CHATS = ("think_format_reward", "accuracy_reward", "reasoning_accuracy_reward")  # of TRL
 SAMPLE, UNUSABLE = 100, 0.1  # golds to try, and the share that may be unusable without a warning
 
 
@@ -56,9 +57,10 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
         kind = str(dataset.data.schema.field(column).type)
         is_number = column == "solution" and NUMBERS.fullmatch(kind)
         if not is_number and kind not in (*TEXTS, "null"):
+            text = "a JSON text of the tests" if column == "tests" else "one text of the reference answer"
             raise ValueError(
-                f"{name}, column {column!r}: expected texts, got {kind}, to which Arrow may have changed them. Save "
-                f"{'the tests of each row as a JSON text' if column == 'tests' else 'the data as Parquet'}."
+                f"{name}, column {column!r}: expected texts, got {kind}. Make {text} of each row, by a "
+                "`dataset_format` of your own or in the file."
             )
         if kind == "double":
             for gold in dataset[column]:
@@ -94,12 +96,19 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
         `list[str]`: Warnings, where more than a tenth of the sample is unusable.
 
     Raises:
-        ValueError: If all of it is.
+        ValueError: If all of it is, and for rewards of TRL that fail on texts.
     """
     rows, warnings = dataset.select(range(0, len(dataset), -(-len(dataset) // SAMPLE))), []
     columns = {column: rows[column][:] for column in rows.column_names if column not in NOT_PASSED}
+    are_texts = isinstance(rows[0].get("prompt", []), str)
     for reward in reward_funcs:
-        if getattr(reward, "__name__", "") not in OURS:
+        called = getattr(reward, "__name__", "")
+        if are_texts and called in OF_CHATS:
+            raise ValueError(
+                f"{name}: the reward {called!r} reads chats, but prompts are texts. Set `conversational: true`, or "
+                "make each prompt a list of messages {role, content}."
+            )
+        if called not in OURS:
             continue
         unusable = [i for i, given in enumerate(reward(completions=[""] * len(rows), **columns)) if given is None]
         if len(unusable) <= UNUSABLE * len(rows):

@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import json
 import logging
 from collections.abc import Callable
 from glob import escape
@@ -10,7 +11,7 @@ from pathlib import Path
 from datasets import Dataset, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
-from ..arguments.lookup import import_dotted
+from ..arguments.lookup import import_dotted, nearest, refuse_missing_path
 from ..scoring.prompts import prompt_ids
 from . import formats
 from .columns import GOLD_COLUMNS, is_prompt, refuse_rounded
@@ -39,14 +40,18 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
         ValueError: If the data cannot be loaded, in the words of `datasets`; if there is no such format, or it cannot
             read a row.
     """
-    kind = LOCAL_FORMATS.get(Path(name).suffix)
+    refuse_missing_path("dataset_name", name)
+    kind = LOCAL_FORMATS.get(Path(name).suffix.lower())
     try:
         if kind:
             dataset = load_dataset(kind, data_files={split.partition("[")[0]: escape(name)}, split=split)
         else:
             dataset = load_dataset(name, config, split=split)
     except Exception as error:  # `datasets` wraps errors of every kind
-        raise ValueError(f"The data {name!r} cannot be loaded: {error.__cause__ or error}") from error
+        reason = _broken_line(name) or str(error.__cause__ or error) or "it has no rows"
+        if kind is None and Path(name).is_file():
+            reason = f"expected a file of {', '.join(LOCAL_FORMATS)}, or a folder of such files"
+        raise ValueError(f"The data {name!r} cannot be loaded: {reason}") from error
     for column, feature in dataset.features.items():
         if feature == Value("float32"):  # through texts, for 0.1 to stay 0.1: as a number it is 0.10000000149
             dataset = dataset.cast_column(column, Value("string")).cast_column(column, Value("float64"))
@@ -80,6 +85,19 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
     )
 
 
+def _broken_line(name: str) -> str | None:
+    """What is wrong with a file of JSON lines. The JSON reader of `datasets` numbers rows of a part of the file."""
+    if Path(name).suffix.lower() != ".jsonl":
+        return None
+    with Path(name).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                json.loads(line if line.strip() else "null")
+            except ValueError as error:
+                return f"line {number} is not JSON: {error}."
+    return None
+
+
 def prepare(
     dataset: Dataset,
     column_mapping: dict[str, str] | None = None,
@@ -103,14 +121,16 @@ def prepare(
     Raises:
         ValueError: If a column is missing, or a prompt is neither text nor messages, or not what the first one is.
     """
-    mapping = column_mapping or {}
-    replaced = {new for new in mapping.values() if new in dataset.column_names and new not in mapping}
-    dataset = dataset.remove_columns(sorted(replaced)).rename_columns(mapping)
-    if "prompt" not in dataset.column_names:
+    mapping, columns = column_mapping or {}, dataset.column_names
+    replaced = {new for new in mapping.values() if new in columns and new not in mapping}
+    needed = [*mapping, *({"prompt"} - set(mapping.values()))]
+    if missing := [column for column in needed if column not in columns]:
         raise ValueError(
-            f"{name} has no column 'prompt', only {', '.join(map(repr, dataset.column_names))}. Rename the one that "
-            "holds the prompts, or give a `dataset_format` that makes it."
+            f"{name} has no column {missing[0]!r}{nearest(missing[0], columns)}, only "
+            f"{', '.join(map(repr, columns)) or 'no rows'}. Rename the one that holds the prompts, or give a "
+            "`dataset_format` that makes it."
         )
+    dataset = dataset.remove_columns(sorted(replaced)).rename_columns(mapping)
     kind = type(dataset[0]["prompt"]) if len(dataset) else str
     for number, prompt in enumerate(dataset["prompt"], start=1):
         if not is_prompt(prompt) or type(prompt) is not kind:

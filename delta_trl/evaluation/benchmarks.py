@@ -71,7 +71,7 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
         label, _, source = given.partition("=")
         if label in BENCHMARKS:
             benchmark = BENCHMARKS[label]._replace(source=source or BENCHMARKS[label].source)
-        elif Path(given).suffix in LOCAL_FORMATS:
+        elif Path(given).suffix.lower() in LOCAL_FORMATS:
             label, benchmark = Path(given).stem, Benchmark(given)
         else:
             known = [*BENCHMARKS, *GROUPS]

@@ -81,10 +81,16 @@ class SafeCheckpoints(GRPOTrainer):
         found = self.accelerator.gather(torch.tensor([is_here], device=self.accelerator.device)).tolist()
         now = sharding_of(self.accelerator)
         saved = settings.get("sharding", now)
+        unwrapped = self.accelerator.unwrap_model(self.model)
         if not found[0]:
             problem = "no complete checkpoint, which has a whole trainer_state.json. Name another one"
         elif not all(found):
             problem = f"process {found.index(False)} does not find it: a shared folder is needed for all nodes"
+        elif settings and bool(settings["adapter"]) != hasattr(unwrapped, "peft_config"):
+            problem = (
+                f"saved {'with' if settings['adapter'] else 'without'} an adapter, unlike this run. Resume with the "
+                "same `peft_config`, or start a new run from its model"
+            )
         elif not any(path for name in OPTIMIZER for path in checkpoint.glob(name)):
             newest = last_complete_checkpoint(checkpoint)  # of the run, if this is its folder
             problem = f"it holds no state of the optimizer. Name {newest or 'another checkpoint'}"

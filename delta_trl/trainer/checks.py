@@ -18,7 +18,7 @@ from trl.trainer.utils import get_config_model_id
 
 from ..arguments.errors import UsageError
 from ..arguments.lookup import nearest
-from ..data.columns import check_golds
+from ..data.columns import check_columns, check_golds
 from ..rewards.reasoning import warn_of_hidden_reasoning
 from ..scoring.checks import check_prompts, check_tokenizer
 from ..scoring.prompts import prompt_ids
@@ -117,27 +117,37 @@ def _check_prompts(trainer: GRPOTrainer) -> Iterable[str]:
 def _check_golds(trainer: GRPOTrainer) -> Iterable[str]:
     if overridden(type(trainer), REWARDS | ROLLOUTS) or not isinstance(trainer.train_dataset, Dataset):
         return ()
-    if not trainer.is_world_process_zero():  # grading takes time
-        return ()
-    return check_golds(trainer.train_dataset, trainer.reward_funcs, "train_dataset")
+    data, rewards = trainer.train_dataset, trainer.reward_funcs
+    if not (trainer.rollout_func or trainer.environment_factories):  # which make columns, too
+        if "prompt" not in data.column_names:
+            yield f"train_dataset has no column 'prompt', only {', '.join(data.column_names)}. Rename one."
+        yield from check_columns(data, rewards, trainer.reward_func_names, "train_dataset")
+    if trainer.is_world_process_zero():  # grading takes time
+        yield from check_golds(data, rewards, "train_dataset")
 
 
 def _check_sampling(trainer: GRPOTrainer) -> Iterable[str]:
-    """Log-probabilities are of the full distribution. Sampling options that change it bias every ratio."""
-    args = trainer.args
+    return check_sampling(trainer.args)
+
+
+def check_sampling(args: GRPOConfig) -> list[str]:
+    """Warnings of sampling options that bias every ratio: log-probabilities are of the full distribution."""
     given = {name: getattr(args, name) for name in WHOLE} | (args.generation_kwargs or {})
     changed = {name: given[name] for name, neutral in WHOLE.items() if given[name] not in (None, neutral)}
-    if changed:
-        yield (
-            f"{', '.join(f'{name}={value}' for name, value in changed.items())}: completions are sampled from another "
-            "distribution than the one that is scored and trained. Leave these options at their defaults, or expect "
-            "biased ratios."
-        )
+    if not changed:
+        return []
+    return [
+        f"{', '.join(f'{name}={value}' for name, value in changed.items())}: completions are sampled from another "
+        "distribution than the one that is scored and trained. Leave these options at their defaults, or expect "
+        "biased ratios."
+    ]
 
 
 def _check_targets(trainer: GRPOTrainer) -> Iterable[str]:
-    refuse_missing_targets(trainer.accelerator.unwrap_model(trainer.model))
-    return ()
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    refuse_missing_targets(model, getattr(model, "peft_config", {}).values())
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        yield "The model has no weights that can be trained. Load an adapter with `is_trainable=True`."
 
 
 def _check_batches(trainer: GRPOTrainer) -> Iterable[str]:
@@ -235,9 +245,9 @@ def refuse_long_prompts(args: GRPOConfig, prompts: Sequence, tokenizer: Any, nam
         )
 
 
-def refuse_missing_targets(model: nn.Module) -> None:
+def refuse_missing_targets(model: nn.Module, adapters: Iterable) -> None:
     """Raise `ValueError` if LoRA is asked for modules that the model lacks: PEFT ignores these silently."""
-    for config in getattr(model, "peft_config", {}).values():
+    for config in adapters:
         for option in ("target_modules", "modules_to_save"):
             wanted = getattr(config, option, None) or ()
             names = [f".{name}" for name, _ in model.named_modules()]

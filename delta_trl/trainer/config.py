@@ -10,6 +10,7 @@ from ..credit import TokenCredit, make_rule
 from .checks import refuse_divided_batches, refuse_ignored_credit
 
 
+LOSSES = GRPOConfig.__dataclass_fields__["loss_type"].metadata["help"]  # TRL names them there alone
 CACHES = ("auto", "device", "cpu")
 LEAST = {"dynamic_sampling_max_rounds": 1, "log_token_credit": 0, "log_token_credit_completions": 1}
 
@@ -105,6 +106,16 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         if isinstance(self.reward_weights, (int, float)):
             self.reward_weights = [self.reward_weights]
         GRPOConfig.__post_init__(self)
+        for name, is_right, expected in (
+            ("temperature", self.temperature > 0, "a positive number, by which scores are divided"),
+            (
+                "loss_type",
+                f"'{self.loss_type}'" in LOSSES,
+                "one of TRL's. GSPO is importance_sampling_level='sequence'",
+            ),
+        ):
+            if not is_right:
+                raise ValueError(f"{name}={getattr(self, name)!r}: expected {expected}.")
         refuse_divided_batches(self)
         rule = self.make_rule()
         if rule.credits_rollouts or rule.credits_micro_batches:

@@ -34,13 +34,27 @@ MISTAKES = {
     "--importance_sampling_level sequence": "importance_sampling_level",
     "--accelerator_config.split_batches true": "split_batches",
     "--lora_r 4": "use_peft",
+    "--config empty.yaml": "max_steps: no value",
+    "--reward_funcs math_reward --reward_kwargs {math_reward:\x1f{timeout:\x1ffast}}": "{'timeout': 'fast'}}: '<='",
+    "--temperature 0": "temperature=0.0: expected a positive number",
+    "--loss_type gspo": "loss_type='gspo'",
+    "--reward_funcs think_format_reward": "conversational: true",
+    "--use_peft true --lora_target_modules q_proj v_porj": "'v_proj'",
+    "--model_name_or_path ../model": "no such file or folder in",
+    "--model_name_or_path adapter": "is an adapter",
+    "--dataset_name lists.jsonl --reward_funcs math_reward": "one text of the reference answer",
+    "--dataset_name empty.jsonl": "it has no rows",
+    "--dataset_name broken.jsonl": "line 2 is not JSON",
+    "--dataset_name my_rewards.py": "expected a file of .json",
+    "--dataset_prompt_column prompt": "'column_mapping'",
+    "--column_mapping {qestion:\x1fprompt}": "no column 'qestion'",
+    "run.yaml": "--config run.yaml",
     "--config twice.yaml": "'max_steps' stands there 2 times",
     "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
     "--use_vllm true --vllm_max_model_length 4": "vllm_max_model_length=4",
 }
 ONLY_TRAINING = {
     "--output_dir taken": "output_dir='taken'",
-    "--use_peft true --lora_target_modules q_proj v_porj": "'v_proj'",
     "--report_to wandb": "wandb",  # it is not installed
 }
 
@@ -55,11 +69,17 @@ def folder(tmp_path_factory):
         "prompts": [{"prompt": "1+1="}],
         "blank": [{"prompt": "1+1=", "solution": " "}],
         "pictures": [{"prompt": "1+1=", "image": "picture.png"}],
+        "lists": [{"prompt": "1+1=", "solution": ["2", "two"]}],
         "unreadable": [{"prompt": "1+1=", "solution": r"\begin{tikzpicture}"}],
     }
     tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
     for name, lines in rows.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines * 8))
+    (folder / "empty.jsonl").touch()
+    (folder / "broken.jsonl").write_text('{"prompt": "1+1="}\n{"prompt": \n')
+    (folder / "adapter").mkdir()
+    (folder / "adapter" / "adapter_config.json").write_text("{}")
+    tiny.recipe(folder, "empty", model_name_or_path="model", dataset_name="train.jsonl", max_steps=None)
     (folder / "twice.yaml").write_text((folder / "run.yaml").read_text() + "max_steps: 3\n")
     rewards = "def bare(completions): ...\ndef near(completions, solutions=None, scale=1, **kwargs): ...\n"
     (folder / "my_rewards.py").write_text(rewards)
@@ -74,7 +94,11 @@ def call(folder, monkeypatch, capsys):
 
     def call(words, *flags):
         given = [word.replace("\x1f", " ") for word in words.split(" ")]
-        code = main(["train", *([] if "--config" in given else ["--config", "run.yaml"]), *given, *flags])
+        given += [] if "--config" in given or "run.yaml" in given else ["--config", "run.yaml"]
+        try:
+            code = main(["train", *given, *flags])
+        except SystemExit as end:  # of argparse
+            code = end.code
         return code, "".join(capsys.readouterr())
 
     return call
@@ -86,18 +110,23 @@ def call(folder, monkeypatch, capsys):
         *((words, ["--dry_run"], name) for words, name in MISTAKES.items()),
         *((words, [], name) for words, name in ONLY_TRAINING.items()),
         ("--per_device_train_batch_size 80", [], "16 rows"),
+        ("--reward_funcs think_format_reward", [], "conversational: true"),
+        ("--max_steps 1", ["--dry_run", "--num_processes", "0"], "expected 1 or more"),
     ],
 )
 def test_mistakes_are_named(folder, call, words, flags, name):
     before = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     code, printed = call(words, *flags)
     assert code == 2
-    assert "delta-trl: error: " in printed
+    assert "error: " in printed
     assert name in printed
     assert {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"} == before
 
 
 WARNINGS = {
+    "--top_p 0.7": "top_p=0.7",
+    "--model_name_or_path away/model": "'away/model' is not on this machine: it was not checked",
+    "--dataset_name away/data": "'away/data' are not on this machine",
     "--eval_dataset_name train.jsonl": "eval_strategy",
     "--reward_funcs my_rewards.near": "'solutions' (did you mean 'solution'?): 'my_rewards.near' gets its default",
 }
@@ -105,8 +134,9 @@ WARNINGS = {
 
 @pytest.mark.parametrize(("words", "name"), WARNINGS.items())
 def test_what_is_not_used_is_named(call, caplog, words, name):
-    assert call(words, "--dry_run")[0] == 0
-    assert name in caplog.text
+    code, printed = call(words, "--dry_run")
+    assert code == 0
+    assert name in printed + caplog.text
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,9 @@ def test_what_resume_from_checkpoint_means(make_trainer, tmp_path):
     (folder / "trainer_state.json").write_text("{}")  # as of a run that has ended
     with pytest.raises(ValueError, match=r"no state of the optimizer\. Name .*run/checkpoint-1"):
         trainer._checkpoint_to_resume(str(folder))
+    (folder / "checkpoint-1" / "training_settings.json").write_text('{"adapter": {"r": 8}}')
+    with pytest.raises(ValueError, match="saved with an adapter"):
+        trainer._checkpoint_to_resume(True)
 
 
 def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_trainer, tmp_path):

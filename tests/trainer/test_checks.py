@@ -10,6 +10,8 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
+from transformers import TrainingArguments
+from trl.rewards import think_format_reward
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.arguments.errors import UsageError
@@ -96,11 +98,13 @@ ON_CHATS = {"train_dataset": CHATS, "reward_funcs": math_reward}
         ({"train_dataset": CHATS}, {"processing_class": with_template("1+1=")}, "leaves out"),
         (ON_CHATS, {"processing_class": OPENS}, "reasoning_opened"),
         ({"reward_funcs": math_reward, "train_dataset": WITHOUT_GOLDS}, {}, "cannot use 16 of 16 golds"),
+        ({"reward_funcs": math_reward, "train_dataset": CHATS.remove_columns("solution")}, {}, "'solution'"),
+        ({"train_dataset": tiny.dataset().rename_column("prompt", "question")}, {}, "has no column 'prompt'"),
+        ({"reward_funcs": think_format_reward}, {}, "conversational"),
         ({"top_p": 0.8}, {}, "top_p=0.8"),
         ({"generation_kwargs": {"min_p": 0.1}}, {}, "min_p=0.1"),
         ({"token_credit": "none", "log_token_credit": 1}, {}, "log_token_credit"),
     ],
-    ids=["rows", "LoRA", "LoRA saves", "template", "reasoning", "golds", "top_p", "min_p", "log_token_credit"],
 )
 def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, trainer_options, message):
     make_trainer(tiny.model(vocab_size=len(OPENS)), **options, trainer_options=trainer_options)
@@ -116,6 +120,11 @@ def test_a_run_without_rewards_ends_and_one_without_contrast_is_warned_of(make_t
         trainer.train()
     assert trainer.state.global_step == 13
     assert caplog.text.count("reward: in 10 rollout batches in a row") == 1
+
+
+def test_arguments_of_another_trainer_are_refused(make_trainer):
+    with pytest.raises(ValueError, match="args is a TrainingArguments"):
+        DeltaGRPOTrainer(tiny.model(), tiny.reward_letters, TrainingArguments("unused", use_cpu=True))
 
 
 # --- what GRPOTrainer trains, trains without a word ---

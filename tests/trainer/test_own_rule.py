@@ -199,6 +199,11 @@ class Returns(TokenCredit):
 TOKENS = Tokens(torch.zeros(2, 2).long(), torch.ones(2, 2), torch.tensor([1.0, -1.0]))
 
 
+def test_weights_that_reverse_tokens_are_warned_of():
+    with pytest.warns(UserWarning, match=r"Returns\.of_rollout returned negative weights"):
+        checked_credit(Returns(lambda tokens: Credit(-torch.ones(len(tokens)))), "of_rollout", TOKENS)
+
+
 def metric(value) -> Credit:
     return Credit(torch.ones(4), {"mine": value})
 
