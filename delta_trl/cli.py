@@ -57,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command != "train" and os.environ.get("WORLD_SIZE", "1") != "1":
         print(f"delta-trl: error: {command} runs in a single process. Start it without a launcher.", file=sys.stderr)
         return 2
+    if command in ("eval", "explain", "audit") and {"-h", "--help"} & set(args):
+        importlib.import_module("delta_trl.evaluation.arguments").print_help(command)
+        return 0
     module = next((INSTEAD[command, word] for word in args if (command, word) in INSTEAD), COMMANDS[command])
     try:
         importlib.import_module(f"delta_trl.{module}").main(args)

@@ -1,7 +1,7 @@
 """`delta-trl audit`: score the tokens of labelled completions by every rule, and see how the labelled ones rank."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,9 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
-from ..arguments.parser import documented, parse
+from ..arguments.parser import parse
 from ..credit import TokenCredit, checked_credit, make_rule
-from ..evaluation.model import ModelArguments
+from ..evaluation.arguments import AuditArguments
 from ..evaluation.results import versions
 from ..files import write_atomically, write_json
 from ..scoring.standalone import add_advantages, given_tokens
@@ -20,39 +20,6 @@ from ..scoring.texts import TokenTexts
 from .labelled import resolve, rollout_batches
 from .statistics import SIDES, identification, marked_of
 from .table import describe
-
-
-# These need a single forward pass. Exact gradients also need backward passes, and must be named
-DEFAULT_RULES = ("delta", "delta:token_gradient=lm_head", "within_side", "random")
-
-
-@documented
-@dataclass(kw_only=True)
-class AuditArguments(ModelArguments):
-    """
-    An audit of rules of token credit, with the options of [`ModelArguments`].
-
-    Args:
-        benchmarks (`list[str]`): Names of labelled benchmarks, `name=source`, or paths of your own files.
-        rules (`list[str]`, *optional*):
-            Rules to audit, as `token_credit` in recipes, options after a colon: `delta:token_gradient=full`.
-        output_dir (`str`): Where the scores and the results go.
-        num_prompts (`int`, *optional*, defaults to `96`): Prompts of each benchmark, drawn at random.
-        prompts_per_batch (`int`, *optional*, defaults to `16`): Prompts of a rollout batch; a rule sees them together.
-        seed (`int`, *optional*, defaults to `0`): Seed of the prompts and of random rules.
-        batch_size (`int`, *optional*, defaults to `32`): Completions in a forward pass.
-    """
-
-    benchmarks: list[str]
-    rules: list[str] = field(default_factory=lambda: list(DEFAULT_RULES))
-    output_dir: str
-    num_prompts: int = 96
-    prompts_per_batch: int = 16
-    seed: int = 0
-    batch_size: int = 32
-
-    def __post_init__(self):
-        self.expect_positive("num_prompts", "prompts_per_batch", "batch_size")
 
 
 def main(args: list[str]) -> None:
@@ -77,7 +44,7 @@ def audit(args: AuditArguments) -> dict:
         ValueError, OSError, ImportError: If a rule, the data or the model cannot be loaded, or do not fit each other.
     """
     folder = Path(args.output_dir)
-    rules = {rule: make_rule(rule) for rule in args.rules}
+    rules = {rule: make_rule(rule) for rule in args.token_credit}
     tokenizer, config = args.tokenizer(), args.config()
     data = {
         name: rollout_batches(name, labelled, args, tokenizer, config)
@@ -88,7 +55,7 @@ def audit(args: AuditArguments) -> dict:
     if args.is_adapter():  # exact gradients are those of the merged model
         model = model.merge_and_unload().requires_grad_(True)
     results: dict = {
-        "settings": {**asdict(args), "rules": {name: repr(rule) for name, rule in rules.items()}},
+        "settings": {**asdict(args), "token_credit": {name: repr(rule) for name, rule in rules.items()}},
         "versions": versions(),
         "benchmarks": {},
     }
@@ -128,7 +95,7 @@ def score(
         try:
             credit = checked_credit(rule, "of_rollout", tokens)
         except ValueError as error:
-            raise ValueError(f"rules={name!r}: {error}") from error
+            raise ValueError(f"--token_credit {name}: {error}") from error
         weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
         scores[name] = weights.cpu().split(lengths)
     return [

@@ -1,16 +1,16 @@
 """`delta-trl explain`: token credit of completions from a file, recorded as training records a rollout batch."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
-from ..arguments.parser import documented, parse
+from ..arguments.parser import parse
 from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
-from ..evaluation.model import ModelArguments, beyond_context
+from ..evaluation.arguments import ExplainArguments
+from ..evaluation.model import beyond_context
 from ..report import write_report
 from ..report.token_log.records import write_records
 from ..scoring.checks import check_ids
@@ -18,35 +18,6 @@ from ..scoring.prompts import prompt_ids
 from ..scoring.standalone import add_advantages, given_tokens
 from ..scoring.texts import TokenTexts
 from .folder import refuse_another_run
-
-
-@documented
-@dataclass(kw_only=True)
-class ExplainArguments(ModelArguments):
-    """
-    Options of `delta-trl explain`, with those of [`ModelArguments`].
-
-    Args:
-        data (`str`):
-            JSON lines such as {"prompt": "2+3=", "completion": "5", "reward": 1.0}. A prompt may be a list of chat
-            messages, a reward null where it is unknown. Completions of the same prompt are a group: their rewards
-            become advantages as in GRPO.
-        output_dir (`str`):
-            Where the records and the report go. They replace those that this command wrote there before; the folder
-            of a training run is refused.
-        rule (`str`, *optional*, defaults to `"delta"`):
-            One rule, as `token_credit` in recipes, options after a colon: `delta:token_gradient=lm_head` or
-            `your_module.YourRule`.
-        batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
-    """
-
-    data: str
-    output_dir: str
-    rule: str = "delta"
-    batch_size: int = 4
-
-    def __post_init__(self):
-        self.expect_positive("batch_size")
 
 
 def main(args: list[str]) -> None:
@@ -76,11 +47,11 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         ValueError, OSError: If there is no such rule or model, a line does not fit it, or nothing can be written.
     """
     try:
-        rule = make_rule(args.rule)
+        rule = make_rule(args.token_credit)
         if rule.credits_micro_batches:
             raise ValueError("it credits micro-batches, as the policy moves. There are none without training.")
     except ValueError as error:
-        raise UsageError(f"--rule {args.rule}: {error}") from error
+        raise UsageError(f"--token_credit {args.token_credit}: {error}") from error
     output, tokenizer, config = Path(args.output_dir), args.tokenizer(), args.config()
     for row in rows:
         try:

@@ -1,26 +1,20 @@
-"""The model of a command: where it comes from, and loading it with all checks."""
+"""
+The model of a command: where it comes from, and loading it with all checks.
+
+For `--help`, the module imports nothing heavy: the methods do.
+"""
 
 import copy
 import textwrap
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoProcessor,
-    AutoTokenizer,
-    GenerationConfig,
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers.utils import find_adapter_config_file
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..arguments.errors import UsageError
 from ..arguments.parser import documented
-from ..scoring.checks import check_tokenizer
+
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 @documented
@@ -57,6 +51,8 @@ class ModelArguments:
         return {"revision": self.model_revision, **options}
 
     def is_adapter(self) -> bool:
+        from transformers.utils import find_adapter_config_file
+
         options = {"revision": self.model_revision, "local_files_only": self.local_files_only}
         return find_adapter_config_file(self.model_name_or_path, **options) is not None
 
@@ -71,13 +67,19 @@ class ModelArguments:
         base.model_name_or_path, base.model_revision = config.base_model_name_or_path, None
         return base
 
-    def config(self) -> PretrainedConfig:
+    def config(self) -> "PretrainedConfig":
         """That of the text model."""
+        from transformers import AutoConfig
+
         base = self.base()
         config = AutoConfig.from_pretrained(base.model_name_or_path, **base.hub_options)
         return config.get_text_config()
 
-    def tokenizer(self) -> PreTrainedTokenizerBase:
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        from transformers import AutoTokenizer
+
+        from ..scoring.checks import check_tokenizer
+
         try:
             found = AutoTokenizer.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
         except (OSError, ValueError) as error:  # perhaps an adapter saved without its tokenizer
@@ -89,22 +91,31 @@ class ModelArguments:
 
     def processor(self) -> Any:
         """The processor of a multimodal model, otherwise the tokenizer, as TRL loads them."""
+        from transformers import AutoProcessor
+
+        from ..scoring.checks import check_tokenizer
+
         found = AutoProcessor.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
         check_tokenizer(found, self.model_name_or_path)
         return found
 
-    def generation_config(self) -> GenerationConfig | None:
+    def generation_config(self) -> "GenerationConfig | None":
         """What lies beside the model; `None` if there is none."""
+        from transformers import GenerationConfig
+
         try:
             return GenerationConfig.from_pretrained(self.model_name_or_path, **self.hub_options)
         except OSError:
             return None
 
-    def model(self) -> PreTrainedModel:
+    def model(self) -> "PreTrainedModel":
         """
         The causal language model with its adapter, if it has one, for evaluation on the accelerator or the CPU. Raises
         `ValueError` if weights are missing: transformers would initialise them at random.
         """
+        import torch
+        from transformers import AutoModelForCausalLM
+
         name = self.model_name_or_path
         options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **self.hub_options}
         if self.is_adapter():
@@ -122,7 +133,7 @@ class ModelArguments:
         return model.to(accelerator or "cpu").eval()
 
 
-def beyond_context(length: int, config: PretrainedConfig) -> str:
+def beyond_context(length: int, config: "PretrainedConfig") -> str:
     """Words for a text of so many tokens that is longer than the model's context; empty if it is not."""
     limit = getattr(config, "max_position_embeddings", None)
     return f"longer than the model's {limit:,} tokens" if limit is not None and length > limit else ""

@@ -67,7 +67,7 @@ def sums(tmp_path_factory):
 
 
 def audit(folder, model, *benchmarks, **changes) -> int:
-    given = {"model_name_or_path": model, "benchmarks": benchmarks, "rules": EVERY_RULE, "output_dir": folder}
+    given = {"model_name_or_path": model, "benchmarks": benchmarks, "token_credit": EVERY_RULE, "output_dir": folder}
     given |= {"prompts_per_batch": 5, "batch_size": 7, "use_cpu": True, **changes}
     call = []
     for name, value in given.items():
@@ -185,7 +185,7 @@ def test_what_is_left_out_is_counted(model, tmp_path, capsys):
     ("changes", "message"),
     [
         ({"benchmarks": ["processbench_gms8k"]}, "'processbench_gsm8k'"),
-        ({"rules": ["own_audited.Broken"]}, "rules='own_audited.Broken'"),
+        ({"rules": ["own_audited.Broken"]}, "--token_credit own_audited.Broken"),
         ({"num_prompts": 0}, "num_prompts"),
     ],
 )

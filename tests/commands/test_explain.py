@@ -37,7 +37,7 @@ def data(tmp_path_factory):
 def test_records_and_report(data, tmp_path, capsys):
     rows = list(map(json.loads, data.read_text().split("\n")[:10]))
     options = {"model_name_or_path": MODEL, "data": data, "output_dir": tmp_path, "batch_size": 3, "dtype": "float32"}
-    options |= {"rule": "delta:token_gradient=output_row"}
+    options |= {"token_credit": "delta:token_gradient=output_row"}
     assert main(["explain", *(f"--{name}={value}" for name, value in options.items())]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
