@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import yaml
 from trl import TrlParser
 
-from .errors import UsageError
+from .errors import UsageError, mistakes
 from .lookup import nearest
 
 
@@ -71,12 +71,10 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     if words and Path(words[0]).suffix in (".yaml", ".yml"):
         file.error(f"{words[0]} stands alone: name a recipe as --config {words[0]}")
     words += ["--config", given.config] if given.config else []  # TRL's parser knows no `--config=FILE.yaml`
-    try:
+    with mistakes():
         if given.config:
             _refuse_repeated_keys(given.config)
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
-    except (ValueError, TypeError, ImportError, OSError, yaml.YAMLError) as error:
-        raise UsageError(str(error)) from error
     if rest:
         known = {action.dest for action in parser._actions}
         unknown = [_named(word, known) for word in rest if word.startswith("--")]  # without their values

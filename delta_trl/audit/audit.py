@@ -9,7 +9,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..arguments.errors import UsageError
+from ..arguments.errors import mistakes
 from ..arguments.parser import parse
 from ..credit import TokenCredit, checked_credit, make_rule
 from ..evaluation.arguments import AuditArguments
@@ -25,10 +25,8 @@ from .table import describe
 def main(args: list[str]) -> None:
     """Run an audit, and print which rules find what decided. Raises `UsageError` for a user's mistake."""
     (arguments,) = parse([AuditArguments], args, prog="delta-trl audit")
-    try:
+    with mistakes():
         results = audit(arguments)
-    except (ValueError, OSError, ImportError) as error:
-        raise UsageError(str(error)) from error
     print(describe(results["benchmarks"]))
     print(f"{arguments.output_dir}/audit.md")
 

@@ -36,6 +36,7 @@ def load_prepared(
         load(name, run_args.dataset_config, split, run_args.dataset_format),
         column_mapping=run_args.column_mapping,
         prompt_template=run_args.prompt_template,
+        system_prompt=run_args.system_prompt,
         conversational=run_args.conversational,
         name=name,
     )
@@ -53,21 +54,23 @@ def load_prepared(
     return drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, args.chat_template_kwargs)
 
 
-def evaluation_source(run_args: RunArguments, args: GRPOConfig) -> RunArguments | None:
+def sources(run_args: RunArguments, args: GRPOConfig) -> dict[str, tuple[RunArguments, str]]:
     """
-    The arguments with the evaluation set in place of the training set; `None` if the run does not evaluate. Raises
+    The arguments and splits from which `train_dataset` is loaded, and `eval_dataset` if the run evaluates. Raises
     `UsageError` if there is nothing to evaluate on.
     """
+    train = {"train_dataset": (run_args, run_args.dataset_train_split)}
     if args.eval_strategy == "no":
         if run_args.eval_dataset_name:
             logger.warning("eval_dataset_name is not used: eval_strategy is 'no'. Set it to 'steps' or 'epoch'.")
-        return None
-    if not run_args.eval_dataset_name:
-        if Path(run_args.dataset_name).is_file():
-            raise UsageError(
-                f"eval_strategy={args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a file, "
-                "which has no split to evaluate on: give `eval_dataset_name`."
-            )
-        return run_args
-    fields = ("dataset_name", "dataset_config", "dataset_format", "column_mapping")
-    return replace(run_args, **{name: getattr(run_args, f"eval_{name}") for name in fields})
+        return train
+    evaluated = run_args
+    if run_args.eval_dataset_name:
+        fields = ("dataset_name", "dataset_config", "dataset_format", "column_mapping")
+        evaluated = replace(run_args, **{name: getattr(run_args, f"eval_{name}") for name in fields})
+    elif Path(run_args.dataset_name).is_file():
+        raise UsageError(
+            f"eval_strategy={args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a file, "
+            "which has no split to evaluate on: give `eval_dataset_name`."
+        )
+    return train | {"eval_dataset": (evaluated, run_args.dataset_test_split)}

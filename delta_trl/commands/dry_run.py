@@ -10,15 +10,15 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM
 from trl import ModelConfig, get_peft_config
 
+from ..arguments.errors import mistakes
 from ..data.columns import check_golds
 from ..data.loading import LOCAL_FORMATS
 from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.credit_rule import choose_rule
-from .dataset import evaluation_source, load_prepared
+from .dataset import load_prepared, sources
 from .recipe import (
     RunArguments,
-    UsageError,
     get_environments,
     get_rewards,
     get_tools,
@@ -39,11 +39,9 @@ def main(args: list[str]) -> None:
     if given.num_processes < 1:
         flags.error(f"--num_processes {given.num_processes}: expected 1 or more")
     run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
-    try:
+    with mistakes():
         rows, warnings = check(run_args, training_args, model_args)
         of_agents = agents(run_args)
-    except (ValueError, OSError, ImportError) as error:
-        raise UsageError(str(error)) from error
     if os.environ.get("RANK", "0") == "0":
         for name, value in (describe(training_args, rows) | of_agents).items():
             print(f"{name:<16} {value}")
@@ -91,11 +89,8 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
         if Path(source.model_name_or_path).is_dir():
             raise
         warnings.append(f"the model {source.model_name_or_path!r} is not on this machine: it was not checked.")
-    sets = {"train_dataset": (run_args, run_args.dataset_train_split)}
-    if evaluated := evaluation_source(run_args, args):
-        sets["eval_dataset"] = (evaluated, run_args.dataset_test_split)
     datasets = {}
-    for title, (of, split) in sets.items():
+    for title, (of, split) in sources(run_args, args).items():
         if Path(of.dataset_name).exists() or Path(of.dataset_name).suffix in LOCAL_FORMATS:
             datasets[title] = load_prepared(of, args, rewards, split, processor)
             warnings += check_golds(datasets[title], rewards, of.dataset_name)

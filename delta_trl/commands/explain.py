@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from ..arguments.errors import UsageError
+from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
 from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
@@ -26,10 +26,8 @@ def main(args: list[str]) -> None:
     (arguments,) = parse([ExplainArguments], args, prog="delta-trl explain")
     rows = read_completions(Path(arguments.data))
     refuse_another_run(Path(arguments.output_dir))
-    try:
+    with mistakes():
         print(explain(rows, arguments))
-    except (ValueError, OSError, ImportError) as error:
-        raise UsageError(str(error)) from error
 
 
 def explain(rows: list[dict], args: ExplainArguments) -> Path:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from trl import TrlParser
 
 from ..arguments.errors import UsageError
-from ..arguments.lookup import import_dotted, refuse_missing_path
+from ..arguments.lookup import import_dotted
 from ..arguments.parser import documented, parse, read_mappings
+from ..evaluation.model import ModelArguments
 
 
 if TYPE_CHECKING:
     from trl import ModelConfig
 
-    from ..evaluation.model import ModelArguments
     from ..trainer.config import DeltaGRPOConfig
 
 
@@ -51,6 +51,8 @@ class RunArguments:
         column_mapping (`dict`, *optional*):
             New names of columns. `{question: prompt, answer: solution}`: training reads `prompt`, rewards the others.
         prompt_template (`str`, *optional*): Text around each prompt, with `{prompt}`.
+        system_prompt (`str`, *optional*):
+            Makes each prompt a chat that begins with this system message, in place of one that it has.
         conversational (`bool`, *optional*, defaults to `False`):
             Turn text prompts into chats, as the user's message. Set it for models that were trained on chats.
         max_prompt_length (`int`, *optional*):
@@ -75,6 +77,7 @@ class RunArguments:
     dataset_test_split: str = "test"
     column_mapping: dict | str | None = None
     prompt_template: str | None = None
+    system_prompt: str | None = None
     conversational: bool = False
     max_prompt_length: int | None = None
     tools: list[str] | None = None
@@ -163,12 +166,8 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
         raise ValueError(f"reward_kwargs={run_args.reward_kwargs}: {error}.") from error
 
 
-def model_of_recipe(model_args: "ModelConfig", training_args: "DeltaGRPOConfig") -> "ModelArguments":
+def model_of_recipe(model_args: "ModelConfig", training_args: "DeltaGRPOConfig") -> ModelArguments:
     """The model of a recipe, from which the commands load its tokenizer and its config."""
-    from ..evaluation.model import ModelArguments
-
-    name = model_args.model_name_or_path
-    refuse_missing_path("model_name_or_path", name)
     return ModelArguments(
         model_name_or_path=model_args.model_name_or_path,
         model_revision=model_args.model_revision,

@@ -8,18 +8,18 @@ from pathlib import Path
 from accelerate.logging import get_logger
 from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
+from ..arguments.errors import mistakes
 from ..data.columns import check_golds
 from ..evaluation.model import ModelArguments
 from ..scoring.prompts import end_tokens, stop_tokens
 from ..trainer.checkpoints import from_main_process
-from ..trainer.checks import check_model, named, refuse_missing_targets, refuse_too_few_rows
+from ..trainer.checks import check_model, refuse_missing_targets, refuse_too_few_rows
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.trainer import DeltaGRPOTrainer
-from .dataset import evaluation_source, load_prepared
+from .dataset import load_prepared, sources
 from .folder import resume_from
 from .recipe import (
     RunArguments,
-    UsageError,
     get_environments,
     get_rewards,
     get_tools,
@@ -36,10 +36,8 @@ def main(args: list[str]) -> None:
     run_args, training_args, model_args = parse_recipe(args)
     output = training_args.output_dir
     resume = from_main_process(partial(resume_from, training_args.resume_from_checkpoint, output))
-    try:
+    with mistakes():
         trainer = build(run_args, training_args, model_args)
-    except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last of transformers' trackers
-        raise UsageError(str(error)) from error
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model(output)
     trainer.save_state()  # the logged metrics, in trainer_state.json
@@ -65,7 +63,7 @@ def saved_model(output: str) -> str:
 
 def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig) -> DeltaGRPOTrainer:
     """The trainer of a recipe. Raises `ValueError`, `OSError` or `ImportError` for what does not fit together."""
-    evaluated = evaluation_source(run_args, training_args)
+    data = sources(run_args, training_args)
     rewards, source = get_rewards(run_args), model_of_recipe(model_args, training_args)
     source.tokenizer()  # its error names the model
     processor = source.processor()
@@ -73,16 +71,13 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
         for room in ("data", "commands"):  # the first process says what is left out
             logging.getLogger(f"delta_trl.{room}").setLevel(logging.ERROR)
     with training_args.main_process_first():  # the other processes find its results in the cache
-        arguments = (training_args, rewards)
-        train_dataset = load_prepared(run_args, *arguments, run_args.dataset_train_split, processor)
-        eval_dataset = None
-        if evaluated is not None:
-            eval_dataset = load_prepared(evaluated, *arguments, run_args.dataset_test_split, processor)
-
+        datasets = {
+            title: load_prepared(of, training_args, rewards, split, processor) for title, (of, split) in data.items()
+        }
+    train_dataset = datasets["train_dataset"]
     refuse_too_few_rows(training_args, len(train_dataset))
     if training_args.process_index == 0:  # grading takes time
         check_golds(train_dataset, rewards, run_args.dataset_name)
-    datasets = {"train_dataset": train_dataset, **named(eval_dataset)}
     # here mistakes are errors; the trainer itself only warns of them
     check_model(training_args, processor, source.config(), source.model_name_or_path, datasets, rewards)
     ends = None
@@ -99,8 +94,7 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
         model=model_args.model_name_or_path,
         reward_funcs=rewards,
         args=training_args,
-        train_dataset=train_dataset,
-        eval_dataset=eval_dataset,
+        **datasets,
         tools=get_tools(run_args) or None,
         environment_factory=get_environments(run_args),
         quantization_config=get_quantization_config(model_args),

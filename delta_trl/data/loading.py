@@ -102,6 +102,7 @@ def prepare(
     dataset: Dataset,
     column_mapping: dict[str, str] | None = None,
     prompt_template: str | None = None,
+    system_prompt: str | None = None,
     conversational: bool = False,
     name: str = "The dataset",
 ) -> Dataset:
@@ -115,6 +116,8 @@ def prepare(
         prompt_template (`str`, *optional*):
             Text around each prompt; `{prompt}` stands for it, other braces are left alone. In a conversational prompt
             it applies to the last user message, or to the last text in it if its content is in parts.
+        system_prompt (`str`, *optional*):
+            Makes each prompt a chat that begins with this system message, in place of one that it has.
         conversational (`bool`, *optional*, defaults to `False`): Turn string prompts into one user message.
         name (`str`, *optional*, defaults to `"The dataset"`): What the dataset is called in messages.
 
@@ -141,19 +144,20 @@ def prepare(
     template = "{prompt}" if prompt_template is None else prompt_template
     if "{prompt}" not in template:
         raise ValueError(f"prompt_template={template!r}: expected the text to contain {{prompt}}.")
-    if template == "{prompt}" and not conversational:
+    first = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    if template == "{prompt}" and not (conversational or first):
         return dataset
 
     def format_prompt(prompt: str | list[dict]) -> str | list[dict]:
         if isinstance(prompt, str):
-            text = template.replace("{prompt}", prompt)
-            return [{"role": "user", "content": text}] if conversational else text
-        if prompt_template is None:
-            return prompt
-        asked = [i for i, message in enumerate(prompt) if message["role"] == "user"]
+            if not (conversational or first):
+                return template.replace("{prompt}", prompt)
+            prompt = [{"role": "user", "content": prompt}]
+        messages = first + [message for message in prompt if not (first and message["role"] == "system")]
+        asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
         return [
             {**message, "content": format_content(message["content"])} if i in asked[-1:] else message
-            for i, message in enumerate(prompt)
+            for i, message in enumerate(messages)
         ]
 
     def format_content(content: str | list[dict]) -> str | list[dict]:

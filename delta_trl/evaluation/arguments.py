@@ -29,7 +29,7 @@ class EvalArguments(ModelArguments):
         batch_size (`int`, *optional*): Completions sampled together. Defaults to 16, and to 128 with vLLM.
         num_problems (`int`, *optional*): Size of a fixed random sample of the problems of each benchmark.
         reward (`str`, *optional*): Score with this reward: a name, or the dotted path of your own.
-        dataset_format, prompt_template, chat_template_kwargs (*optional*): As in recipes.
+        dataset_format, prompt_template, system_prompt, chat_template_kwargs (*optional*): As in recipes.
         conversational (`bool`, *optional*):
             Turn prompts into chats. By default for benchmarks, if the tokenizer has a chat template; not for files.
         use_vllm (`bool`, *optional*, defaults to `False`): Sample with vLLM instead of transformers: much faster.
@@ -48,14 +48,15 @@ class EvalArguments(ModelArguments):
     reward: str | None = None
     dataset_format: str | None = None
     prompt_template: str | None = None
+    system_prompt: str | None = None
     conversational: bool | None = None
     chat_template_kwargs: dict | str | None = None
     use_vllm: bool = False
     vllm_kwargs: dict | str | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         read_mappings(self, "chat_template_kwargs", "vllm_kwargs")
-        self.expect_positive("num_generations", "batch_size", "num_problems")
         if self.temperature == 0:
             self.num_generations = 1
 
@@ -84,9 +85,6 @@ class ExplainArguments(ModelArguments):
     token_credit: str = field(default="delta", metadata={"aliases": ["--rule"]})
     batch_size: int = 4
 
-    def __post_init__(self):
-        self.expect_positive("batch_size")
-
 
 @documented
 @dataclass(kw_only=True)
@@ -112,9 +110,6 @@ class AuditArguments(ModelArguments):
     prompts_per_batch: int = 16
     seed: int = 0
     batch_size: int = 32
-
-    def __post_init__(self):
-        self.expect_positive("num_prompts", "prompts_per_batch", "batch_size")
 
 
 def print_help(command: str) -> None:

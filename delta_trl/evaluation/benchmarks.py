@@ -127,4 +127,5 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
         "left_out": left_out,
         "problems": content.hexdigest()[:16],
     }
-    return prepare(usable, prompt_template=template, conversational=chats, name=name), reward, settings
+    prepared = prepare(usable, None, template, args.system_prompt, conversational=chats, name=name)
+    return prepared, reward, settings

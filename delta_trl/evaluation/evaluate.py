@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, TrainerState
 from trl.trainer.utils import is_async_callable
 
-from ..arguments.errors import UsageError
+from ..arguments.errors import mistakes
 from ..arguments.parser import parse
 from ..data.columns import check_golds
 from ..files import write_json
@@ -38,10 +38,8 @@ def main(args: list[str]) -> None:
     """Evaluate a model. Raises `UsageError` for a user's mistake."""
     arguments: EvalArguments
     (arguments,) = parse([EvalArguments], args, prog="delta-trl eval")
-    try:
+    with mistakes():
         results = evaluate(arguments)
-    except (ValueError, OSError, ImportError) as error:
-        raise UsageError(str(error)) from error
     show(Path(arguments.output_dir), results)
 
 

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..arguments.errors import UsageError
+from ..arguments.lookup import refuse_missing_path
 from ..arguments.parser import documented
 
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+
+# Arguments of the commands' subclasses that are at least 1
+COUNTS = ("num_generations", "batch_size", "num_problems", "num_prompts", "prompts_per_batch")
 
 
 @documented
@@ -39,10 +44,12 @@ class ModelArguments:
     use_cpu: bool = False
     local_files_only: ClassVar[bool] = False  # no option: a dry run sets it
 
-    def expect_positive(self, *names: str) -> None:
-        """Raise `UsageError` for an argument below 1."""
-        for name in names:
-            if (value := getattr(self, name)) is not None and value < 1:
+    def __post_init__(self):
+        """Raises `ValueError` for a path where nothing is, and for a number below 1."""
+        refuse_missing_path("model_name_or_path", self.model_name_or_path)
+        for name in COUNTS:
+            value = getattr(self, name, None)
+            if value is not None and value < 1:
                 raise UsageError(f"{name}={value}: expected a positive number.")
 
     @property

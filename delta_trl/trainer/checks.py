@@ -34,8 +34,8 @@ ROLLOUTS = {"_prepare_inputs", "_generate_and_score_completions", "_generate", "
 REWARDS = {"_calculate_rewards"}
 # Options of sampling, with the values that leave the distribution as it is
 WHOLE = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-# Losses whose gradient goes through the importance ratio: at sequence level, each token has an equal part in it
 UNSCORED, EQUAL = 3, 10  # rollout batches in a row without rewards that end a run, and without contrast that warn
+# Losses whose gradient goes through the importance ratio: at sequence level, each token has an equal part in it
 SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
 
 
@@ -93,7 +93,7 @@ class RewardWatch(TrainerCallback):
         if self._equal == EQUAL:
             logger.warning(
                 f"{names}: in {EQUAL} rollout batches in a row, all completions of a prompt had the same reward, so "
-                f"nothing was trained. The last ones had {rewards.unique(dim=0)[:3].tolist()}. Prompts may be too "
+                f"rewards taught nothing. The last ones had {rewards.unique(dim=0)[:3].tolist()}. Prompts may be too "
                 "hard or too easy, or completions too short for an answer (`max_completion_length`)."
             )
 

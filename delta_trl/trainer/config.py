@@ -10,9 +10,16 @@ from ..credit import TokenCredit, make_rule
 from .checks import refuse_divided_batches, refuse_ignored_credit
 
 
-LOSSES = GRPOConfig.__dataclass_fields__["loss_type"].metadata["help"]  # TRL names them there alone
+# TRL names the losses in the option's help alone
+LOSSES = GRPOConfig.__dataclass_fields__["loss_type"].metadata["help"]
 CACHES = ("auto", "device", "cpu")
 LEAST = {"dynamic_sampling_max_rounds": 1, "log_token_credit": 0, "log_token_credit_completions": 1}
+
+
+def expect(is_right: bool, args: Any, name: str, expected: str) -> None:
+    """Raise `ValueError` for a wrong value of the option `name`."""
+    if not is_right:
+        raise ValueError(f"{name}={getattr(args, name)!r}: expected {expected}.")
 
 
 @documented
@@ -68,14 +75,11 @@ class CreditArguments:
 
     def __post_init__(self):
         read_mappings(self, "token_credit_kwargs")
-        if self.hidden_state_cache not in CACHES:
-            raise ValueError(
-                f"hidden_state_cache={self.hidden_state_cache!r}: expected one of {', '.join(map(repr, CACHES))}."
-            )
+        caches = ", ".join(map(repr, CACHES))
+        expect(self.hidden_state_cache in CACHES, self, "hidden_state_cache", f"one of {caches}")
         for name, least in LEAST.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name}={value!r}: expected a whole number >= {least}.")
+            expect(isinstance(value, int) and value >= least, self, name, f"a whole number >= {least}")
         self.log_token_credit = int(self.log_token_credit)  # True is every step
         self.make_rule()  # raises if there is no such rule
 
@@ -106,16 +110,9 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         if isinstance(self.reward_weights, (int, float)):
             self.reward_weights = [self.reward_weights]
         GRPOConfig.__post_init__(self)
-        for name, is_right, expected in (
-            ("temperature", self.temperature > 0, "a positive number, by which scores are divided"),
-            (
-                "loss_type",
-                f"'{self.loss_type}'" in LOSSES,
-                "one of TRL's. GSPO is importance_sampling_level='sequence'",
-            ),
-        ):
-            if not is_right:
-                raise ValueError(f"{name}={getattr(self, name)!r}: expected {expected}.")
+        is_loss = f"'{self.loss_type}'" in LOSSES
+        expect(is_loss, self, "loss_type", "one of TRL's. GSPO is importance_sampling_level='sequence'")
+        expect(self.temperature > 0, self, "temperature", "a positive number, by which scores are divided")
         refuse_divided_batches(self)
         rule = self.make_rule()
         if rule.credits_rollouts or rule.credits_micro_batches:

@@ -48,6 +48,14 @@ def test_columns_and_template():
     assert prepared[0]["prompt"] == [{"role": "user", "content": "Q: 1+1?"}]
 
 
+@pytest.mark.parametrize("prompt", ["1+1?", [{"role": "user", "content": "1+1?"}]], ids=["text", "chat"])
+@pytest.mark.parametrize("own", [[], [{"role": "system", "content": "Theirs."}]], ids=["", "with a system message"])
+def test_a_system_prompt_begins_every_chat(prompt, own):
+    rows = Dataset.from_list([{"prompt": prompt if isinstance(prompt, str) else own + prompt}])
+    expected = [{"role": "system", "content": "Mine."}, {"role": "user", "content": "Q: 1+1?"}]
+    assert prepare(rows, prompt_template="Q: {prompt}", system_prompt="Mine.")[0]["prompt"] == expected
+
+
 def test_columns_are_renamed_at_once():
     rows = [{"problem": "1+1?", "solution": "One and one.", "answer": "2"}]  # MATH-500's
     mapping = {"problem": "prompt", "answer": "solution", "solution": "reasoning"}
