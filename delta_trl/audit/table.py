@@ -11,6 +11,13 @@ MARKED = {
 }
 
 
+MEANING = """\
+AUC: of the pairs of a labelled and another token (or step) of one response, the share in which the labelled one has
+the higher weight. 0.5 is chance. The interval is over prompts; p comes from shifting the labels along each response.
+▲ above and ▼ below chance: p is at most 0.05, and the interval agrees. Below, labelled tokens get less weight.
+"""
+
+
 def describe(benchmarks: dict[str, dict]) -> str:
     """Counts, sentences and a table of the results of each benchmark."""
     titles = ["rule", *(f"{side}: AUC (95 % interval), p" for side in SIDES)]
@@ -19,7 +26,7 @@ def describe(benchmarks: dict[str, dict]) -> str:
         rows = [[rule, *(_cell(sides.get(side)) for side in SIDES)] for rule, sides in one["rules"].items()]
         sentences = [f"- {sentence}" for sentence in verdict(one["rules"])]
         parts += [f"## {name}", _counts(one), "\n".join(sentences), table([titles, *rows])]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, MEANING])
 
 
 def _counts(one: dict) -> str:
@@ -44,7 +51,7 @@ def verdict(rules: dict[str, dict]) -> list[str]:
             order = sorted(found, key=lambda rule: sign * found[rule]["auc"])
             named = [f"{rule} ({found[rule]['auc']:.2f})" for rule in order if found[rule]["chance"] == chance]
             if named or chance == "above":
-                sentences.append(f"Rules that rank {what} {chance} chance: {', '.join(named) or 'none'}.")
+                sentences.append(f"Rules that rank {what} {chance} chance: {', '.join(named) or 'no rule'}.")
     return sentences
 
 

@@ -57,9 +57,8 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         except Exception as error:  # what tokenizers and chat templates raise has no common type
             where = f"{args.data}, line {row['line']}"
             raise ValueError(f"{where}, does not fit {args.model_name_or_path}: {error}") from error
-    model = args.model()
     add_advantages(rows)
-    tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True, tokenizer=tokenizer)
+    tokens = given_tokens(args.model(), rows, micro_batch_size=args.batch_size, progress=True, tokenizer=tokenizer)
     credit = checked_credit(rule, "of_rollout", tokens)
     weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
     advantages = tokens.advantages if credit is None else credit.advantages
@@ -84,7 +83,8 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         for i, row in enumerate(rows)
     ]
     write_records(records, output, step=0)
-    return write_report(output, output / "report.html")
+    model = f"{args.model_name_or_path}, without training: the file as one rollout batch"
+    return write_report(output, output / "report.html", settings={"model": model, "token_credit": repr(rule)})
 
 
 def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:

@@ -10,7 +10,9 @@ from .reader import Run, read_run
 __all__ = ["Run", "TokenHeatmap", "read_run", "token_heatmap", "write_report"]
 
 
-def write_report(run: str | Path, output: str | Path, *, step: int | None = None) -> Path:
+def write_report(
+    run: str | Path, output: str | Path, *, step: int | None = None, settings: dict | None = None
+) -> Path:
     """
     Write what a run has recorded as one HTML file that opens offline.
 
@@ -18,6 +20,7 @@ def write_report(run: str | Path, output: str | Path, *, step: int | None = None
         run (`str | Path`): A run directory.
         output (`str | Path`): The HTML file.
         step (`int`, *optional*): Show all groups of this step, instead of some of the whole run.
+        settings (`dict`, *optional*): For the head of the page, in place of those that the run recorded.
 
     Returns:
         `Path`: The HTML file.
@@ -28,6 +31,7 @@ def write_report(run: str | Path, output: str | Path, *, step: int | None = None
     from .page import write_page  # imports jinja2, which `token_heatmap` does without
 
     found = read_run(run)
+    found.settings = settings or found.settings
     steps = sorted({group.step for group in found.groups})
     if step is not None and step not in steps:
         raise UsageError(f"--step {step}: completions were recorded at {', '.join(map(str, steps)) or 'no step'}.")

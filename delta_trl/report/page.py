@@ -16,6 +16,13 @@ from .text import visible
 from .verdict import verdict
 
 
+# Of a run's settings, those at the head of the page
+SHOWN = (
+    *("model", "dataset", "token_credit", "loss_type", "learning_rate", "num_generations", "generation_batch_size"),
+    *("max_completion_length", "processes", "date"),
+)
+
+
 def write_page(run: Run, output: Path, step: int | None) -> None:
     """See [`~delta_trl.report.write_report`]."""
     environment = jinja2.Environment(
@@ -28,12 +35,16 @@ def write_page(run: Run, output: Path, step: int | None) -> None:
     completions = [c for group in run.groups for c in group.completions]
     name = "advantage" if any(c.has_own_advantages for c in completions) else "coefficient"
     scale = Scale.of(np.concatenate([[], *(c.shaded(name) for c in completions)]), name)
-    groups, limit, note = shown_groups([group for group in run.groups if step in (None, group.step)], step is not None)
+    newest_first = sorted(run.groups, key=lambda group: -group.step)
+    chosen = [group for group in newest_first if step in (None, group.step)]
+    groups, limit, note = shown_groups(chosen, step is not None)
+    settings = {**run.settings.get("arguments", {}), **run.settings}
     html = environment.get_template("page.html.j2").render(
         title=visible(run.path.resolve().name),
         # The content security policy allows only scripts with this nonce: a second defence besides escaping.
         nonce=secrets.token_urlsafe(16),
         style=Markup(STYLE),
+        settings={name: visible(str(settings[name])) for name in SHOWN if settings.get(name) is not None},
         verdict=verdict(run),
         plots=[plot for plot in (reward_plot(run), coefficients_plot(run.tokens)) if plot],
         groups=[render_group(group, limit, scale) for group in groups],

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..arguments.errors import UsageError
-from ..files import LAST_FILE, checkpoints, is_complete
+from ..files import LAST_FILE, SETTINGS, checkpoints, is_complete
 from .token_log.records import COMPLETIONS, FOLDER, recorded_files
 
 
@@ -85,6 +85,7 @@ class Run:
     path: Path
     history: list[dict]
     groups: list[Group]
+    settings: dict = field(default_factory=dict)  # as training records them
 
     @property
     def evaluations(self) -> dict[str, str]:
@@ -134,7 +135,9 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder. Expected the `output_dir` of a run.")
-    run = Run(path, _read_history(path), [g for file in recorded_files(path).values() for g in _read_groups(file)])
+    groups = [group for file in recorded_files(path).values() for group in _read_groups(file)]
+    settings = path / SETTINGS
+    run = Run(path, _read_history(path), groups, json.loads(settings.read_bytes()) if settings.is_file() else {})
     if not (run.history or run.groups):
         raise UsageError(
             f"{path}: nothing to show. Looked for {LAST_FILE} (here and in checkpoint-*) and {FOLDER}/*.parquet "

@@ -16,6 +16,11 @@ OPENED = re.compile(r"<(?:think|thinking|reasoning)>\s*\Z")
 
 def graded_texts(completions: Completions, prompts: list | None = None, reasoning_opened: bool = False) -> list[str]:
     """The texts to grade: completions after the tag with which their prompts, or the chat template, open reasoning."""
+    if isinstance(completions, str):
+        raise TypeError(
+            f"The completions are one text, {completions!r:.200}: expected a list. Give [completion], and what it is "
+            "checked against as a list, too."
+        )
     texts = list(map(message_text, completions))
     if reasoning_opened:
         pairs = zip(completions, texts, strict=True)

@@ -58,3 +58,10 @@ def get_reward(name: str, **options: Any) -> Callable:
     bound: Any = functools.partial(found, **options)
     bound.__name__ = getattr(found, "__name__", type(found).__name__)
     return bound
+
+
+def with_names(given: Any) -> Any:
+    """A trainer's `reward_funcs`, with the rewards of ours that are given by name. Other texts are TRL's models."""
+    if isinstance(given, list):
+        return list(map(with_names, given))
+    return get_reward(given) if isinstance(given, str) and given in REWARDS else given

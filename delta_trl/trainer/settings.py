@@ -1,6 +1,7 @@
 """The record of a run's settings in its folder and its checkpoints."""
 
 import dataclasses
+import datetime
 import hashlib
 import json
 import re
@@ -25,7 +26,7 @@ VERSIONS = ("trl", "transformers", "torch", "datasets", "tokenizers")
 # Options that hold a secret, at any depth: those of transformers, of the hub, and what services call theirs
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token", "auth_token", "access_token"}
 SECRETS |= {"api_key", "api_token", "password", "secret"}
-OF_ONE_CALL = {"resume_from_checkpoint"}  # options that say nothing about the run
+OF_ONE_CALL = {"resume_from_checkpoint", "date"}  # options that say nothing about the run
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default `repr` of an object: differs each time
 
 
@@ -56,6 +57,7 @@ def settings_of(trainer) -> dict[str, Any]:
     args, data = trainer.args, trainer.train_dataset
     adapters = getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", {}).values()
     return {
+        "date": datetime.date.today().isoformat(),
         "model": get_config_model_id(trainer.model.config),
         "dataset": trainer.dataset_name,
         "rows": len(data) if has_length(data) else None,

@@ -17,6 +17,7 @@ from trl.trainer.utils import get_config_model_id
 from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_statistics
 from ..report.token_log.log import TokenLog
 from ..rewards.failures import explain_failures
+from ..rewards.registry import with_names
 from ..scoring.padding_free import PaddingFree
 from ..scoring.prompts import stop_tokens
 from ..scoring.recorder import backbone_of
@@ -95,7 +96,7 @@ class DeltaGRPOTrainer(
         self.dynamic_sampling = self.credit_args.dynamic_sampling
         self.dynamic_sampling_max_rounds = self.credit_args.dynamic_sampling_max_rounds
         self._choose_rule(token_credit, args)
-        super().__init__(model, reward_funcs, args, *other_args, **kwargs)
+        super().__init__(model, with_names(reward_funcs), args, *other_args, **kwargs)
         # TRL masks what follows an EOS token only; after any other stop token it would train on padding
         self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
         warn_of_silent_mistakes(self)

@@ -31,6 +31,6 @@ def test_only_what_is_hardly_chance_is_spoken_of():
     assert above.endswith("above chance: best (0.80), good (0.70).")
     assert below.endswith("below chance: worst (0.20), bad (0.30).")
     (nothing,) = verdict({"some": {"winners": of_side(0.6)}})
-    assert nothing.endswith("above chance: none.")
+    assert nothing.endswith("above chance: no rule.")
     (few,) = verdict({"some": {"losers": of_side(0.9, prompts=9)}})
     assert "Only 9 prompts" in few

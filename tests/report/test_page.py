@@ -1,5 +1,6 @@
 """The page in a real browser, and its HTML: content, values, keyboard, and hostile text."""
 
+import json
 import re
 import subprocess
 import sys
@@ -29,7 +30,9 @@ def test_values_by_keyboard_and_by_tap(run_dir, open_page):
     """In a narrow window, which does not scroll sideways."""
     page = open_page(run_dir / "report.html", has_touch=True, viewport={"width": 390, "height": 800})
     page.locator(".winners .tokens").first.focus()
-    winner = next(c for group in read_run(run_dir).groups for c in group.of_side(1))
+    groups = read_run(run_dir).groups
+    last = next(group for group in groups if group.step == groups[-1].step)  # which the page opens
+    winner = last.of_side(1)[0]
 
     def shown() -> str:
         page.locator(".tokens > span:focus").wait_for()
@@ -52,6 +55,19 @@ def test_accessibility_rules(run_dir, open_page, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     results = axe.Axe().run(open_page(run_dir / "report.html", color_scheme=scheme, bypass_csp=True))
     assert results.violations_count == 0, results.generate_report()
+
+
+def test_the_page_says_what_ran_and_opens_at_the_last_step(tmp_path):
+    runs.write_run(tmp_path, recorded_steps=2)
+    settings = {"model": "my/<model>", "token_credit": "DelTA()", "date": "2026-01-02", "versions": {"torch": "3"}}
+    record = json.dumps({**settings, "arguments": {"learning_rate": 1e-05, "seed": 7}})
+    (tmp_path / "training_settings.json").write_text(record)
+    html = write_report(tmp_path, tmp_path / "report.html").read_text()
+    head = re.sub("<.*?>", "", re.search('<p id="settings">(.*)</p>', html)[1])
+    assert unescape(head) == "model my/<model> · token_credit DelTA() · learning_rate 1e-05 · date 2026-01-02"
+    steps = re.findall(r'<details class="group"( open)?><summary>.*?(\d+)', html)
+    assert [bool(is_open) for is_open, _ in steps] == [True, False, False, False]
+    assert steps[0][1] == "39"
 
 
 HOSTILE = [

@@ -4,7 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from delta_trl.rewards import MathReward, get_reward, math_reward
+from delta_trl.rewards import MathReward, code_reward, get_reward, math_reward
 
 
 def test_columns_and_metrics():
@@ -46,6 +46,12 @@ def test_parts_of_messages():
 def test_lengths_must_agree():
     with pytest.raises(ValueError, match="zip"):  # Python's own
         math_reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
+
+
+def test_a_text_in_place_of_a_list_is_refused():
+    for reward in (math_reward, code_reward):
+        with pytest.raises(TypeError, match=r"expected a list. Give \[completion\]"):
+            reward(r"\boxed{2}", "2")
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"num_workers": 0}])

@@ -122,6 +122,12 @@ def test_a_run_without_rewards_ends_and_one_without_contrast_is_warned_of(make_t
     assert caplog.text.count("reward: in 10 rollout batches in a row") == 1
 
 
+def test_rewards_by_name(make_trainer):
+    """TRL would look for models of these names on the hub."""
+    trainer = make_trainer(tiny.model(), reward_funcs=["math_reward", math_reward], train_dataset=WITHOUT_GOLDS)
+    assert trainer.reward_func_names == ["math_reward", "math_reward"]
+
+
 def test_arguments_of_another_trainer_are_refused(make_trainer):
     with pytest.raises(ValueError, match="args is a TrainingArguments"):
         DeltaGRPOTrainer(tiny.model(), tiny.reward_letters, TrainingArguments("unused", use_cpu=True))
