@@ -10,17 +10,14 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from ..arguments.errors import UsageError
-from ..arguments.lookup import nearest
 from ..data.completions import check_completion
-from ..data.loading import LOCAL_FORMATS, load
-from ..evaluation.benchmarks import BOXED
+from ..data.loading import load
+from ..evaluation.benchmarks import BOXED, find
 from ..evaluation.model import beyond_context
 from ..scoring.checks import check_ids
 from ..scoring.prompts import prompt_ids
@@ -125,19 +122,8 @@ LABELLED = {
 
 
 def resolve(given: str) -> tuple[str, LabelledData]:
-    """
-    A benchmark's name and data. `given` is a key of `LABELLED`, `name=source` for its data from elsewhere, or the path
-    of your own file. Raises `UsageError` for another name.
-    """
-    name, _, source = given.partition("=")
-    if name in LABELLED:
-        return name, replace(LABELLED[name], source=source or LABELLED[name].source)
-    if Path(given).suffix.lower() in LOCAL_FORMATS:
-        return Path(given).stem, LabelledData(given, None, "train", read_own)
-    raise UsageError(
-        f"Unknown benchmark {name!r}{nearest(name, LABELLED)}. Expected one of {', '.join(LABELLED)}, `name=source`, "
-        f"or the path of a file of {', '.join(LOCAL_FORMATS)}."
-    )
+    """The name and data of a benchmark of `LABELLED`, or of your own file. Raises `ValueError` for another name."""
+    return find(given, LABELLED, lambda path: LabelledData(path, None, "train", read_own))
 
 
 def load_labelled(data: LabelledData) -> list[Labelled]:
@@ -219,7 +205,7 @@ def rollout_batches(
         whose rewards become advantages; and how much was left out, by reason.
 
     Raises:
-        UsageError: If nothing is left.
+        ValueError: If nothing is left.
         ValueError: If the data cannot be loaded or read, or does not fit the model.
     """
     left_out: Counter = Counter()
@@ -242,7 +228,7 @@ def rollout_batches(
         left_out["prompts without a label"] = len(contrasted) - len(groups)
     if not any(row["marked"] for group in groups for row in group):
         reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
-        raise UsageError(f"{name}: nothing can be audited: {reasons or 'no completion has a label'}.")
+        raise ValueError(f"{name}: nothing can be audited: {reasons or 'no completion has a label'}.")
     chosen = random.Random(args.seed).sample(groups, min(args.num_prompts, len(groups)))
     batches = [chosen[i : i + args.prompts_per_batch] for i in range(0, len(chosen), args.prompts_per_batch)]
     return [

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from trl import GRPOConfig
 
 from ..data.columns import check_columns
-from ..data.loading import LOCAL_FORMATS, drop_long_prompts, drop_rows_without_gold, load, prepare
+from ..data.loading import drop_long_prompts, drop_rows_without_gold, load, local_format, prepare
 from .recipe import RunArguments, UsageError
 
 
@@ -30,7 +30,7 @@ def load_prepared(
     a column that TRL would hand to the model as pictures, if the processor is that of a text model.
     """
     name = run_args.dataset_name
-    if Path(name).suffix in LOCAL_FORMATS and split.partition("[")[0] not in ("train", "test"):
+    if local_format(name) and split.partition("[")[0] not in ("train", "test"):
         raise UsageError(f"{name} is a file, which has no split {split!r}: name the file with the rows that you mean.")
     dataset = prepare(
         load(name, run_args.dataset_config, split, run_args.dataset_format),

@@ -12,7 +12,7 @@ from trl import ModelConfig, get_peft_config
 
 from ..arguments.errors import mistakes
 from ..data.columns import check_golds
-from ..data.loading import LOCAL_FORMATS
+from ..data.loading import local_format
 from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.credit_rule import choose_rule
@@ -91,7 +91,7 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
         warnings.append(f"the model {source.model_name_or_path!r} is not on this machine: it was not checked.")
     datasets = {}
     for title, (of, split) in sources(run_args, args).items():
-        if Path(of.dataset_name).exists() or Path(of.dataset_name).suffix in LOCAL_FORMATS:
+        if Path(of.dataset_name).exists() or local_format(of.dataset_name):
             datasets[title] = load_prepared(of, args, rewards, split, processor)
             warnings += check_golds(datasets[title], rewards, of.dataset_name)
         else:

@@ -23,6 +23,11 @@ logger = logging.getLogger(__name__)
 LOCAL_FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
 
 
+def local_format(name: str) -> str | None:
+    """How `datasets` calls the format of a local file, by its name; `None` for a folder or an id on the hub."""
+    return LOCAL_FORMATS.get(Path(name).suffix.lower())
+
+
 def load(name: str, config: str | None = None, split: str = "train", dataset_format: str | None = None) -> Dataset:
     """
     Load one split of a dataset.
@@ -41,7 +46,7 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
             read a row.
     """
     refuse_missing_path("dataset_name", name)
-    kind = LOCAL_FORMATS.get(Path(name).suffix.lower())
+    kind = local_format(name)
     try:
         if kind:
             dataset = load_dataset(kind, data_files={split.partition("[")[0]: escape(name)}, split=split)

@@ -4,15 +4,16 @@ import hashlib
 import json
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from datasets import Dataset
 
 from ..arguments.lookup import nearest
 from ..data.columns import check_columns
-from ..data.loading import LOCAL_FORMATS, drop_rows_without_gold, load, prepare
+from ..data.loading import LOCAL_FORMATS, drop_rows_without_gold, load, local_format, prepare
 from ..rewards import get_reward
 from .arguments import EvalArguments
 
@@ -27,7 +28,8 @@ KINDS = {"tests": ("code_reward", PROGRAM), "choices": ("math_reward", LETTER), 
 NUMBER = "_problem_number"  # a column that no file has
 
 
-class Benchmark(NamedTuple):
+@dataclass(frozen=True)
+class Benchmark:
     """Its data, and the size of the fixed random sample of its problems that is taken, if not all are."""
 
     source: str  # hub id, or path of a local file
@@ -60,6 +62,23 @@ GROUPS = {
 }
 
 
+def find(given: str, known: dict[str, Any], own: Callable[[str], Any], groups: Iterable[str] = ()) -> tuple[str, Any]:
+    """
+    A benchmark's name and data. `given` is a known name, `name=source` for its data from elsewhere, or the path of a
+    local file, of which `own` makes a benchmark. Raises `ValueError` for another name.
+    """
+    label, _, source = given.partition("=")
+    if label in known:
+        return label, replace(known[label], source=source) if source else known[label]
+    if local_format(given):
+        return Path(given).stem, own(given)
+    names = [*known, *groups]
+    raise ValueError(
+        f"Unknown benchmark {label!r}{nearest(label, names)}. Expected one of {', '.join(names)}, `name=source`, or "
+        f"the path of a file of {', '.join(LOCAL_FORMATS)}."
+    )
+
+
 def resolve(names: list[str]) -> dict[str, Benchmark]:
     """
     Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, or `name=source`: the
@@ -68,17 +87,7 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
     """
     chosen: dict[str, Benchmark] = {}
     for given in (part for name in names for part in GROUPS.get(name, [name])):
-        label, _, source = given.partition("=")
-        if label in BENCHMARKS:
-            benchmark = BENCHMARKS[label]._replace(source=source or BENCHMARKS[label].source)
-        elif Path(given).suffix.lower() in LOCAL_FORMATS:
-            label, benchmark = Path(given).stem, Benchmark(given)
-        else:
-            known = [*BENCHMARKS, *GROUPS]
-            raise ValueError(
-                f"Unknown benchmark {label!r}{nearest(label, known)}. Expected one of {', '.join(known)}, "
-                f"`name=source`, or the path of a file of {', '.join(LOCAL_FORMATS)}."
-            )
+        label, benchmark = find(given, BENCHMARKS, Benchmark, GROUPS)
         if label in chosen:
             raise ValueError(f"The benchmark {label!r} is named twice.")
         chosen[label] = benchmark
