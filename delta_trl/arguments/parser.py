@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import inspect
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from .lookup import nearest
 
 
 OPTION = re.compile(r"^    ([\w, ]+?)(?: \(.*?\))?:(.*(?:\n {8}.*)*)", re.MULTILINE)
+TOP_LEVEL_KEY = re.compile(r"^(\w+):", re.MULTILINE)
 LINK = re.compile(r"\[`~?(?:\w+\.)*(\w+)`\]")
 # What people write, from other trainers and earlier versions, and the option for it
 MEANT = {
@@ -38,8 +40,6 @@ class Parser(TrlParser):
 
     def set_defaults_with_config(self, **config: Any) -> list[str]:
         hints = {name: str(hint) for kind in self.dataclass_types for name, hint in get_type_hints(kind).items()}
-        names = {option.lstrip("-"): action.dest for action in self._actions for option in action.option_strings}
-        config = {names.get(name, name): value for name, value in config.items()}
         for name, value in config.items():
             hint = hints.get(name, "Optional list")  # of an unknown option, which is named later
             is_empty = value is None and not re.search("None|Optional", hint)
@@ -85,10 +85,9 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
 
 def _refuse_repeated_keys(path: str) -> None:
     """Raise `UsageError` for a key that stands twice in a YAML file. YAML's reader would take the last one."""
-    node = yaml.compose(Path(path).read_text(encoding="utf-8"))
-    keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-    if repeated := [key for key in keys if keys.count(key) > 1]:
-        raise UsageError(f"{path}: the key {repeated[0]!r} stands there {keys.count(repeated[0])} times. Keep one.")
+    for key, count in Counter(TOP_LEVEL_KEY.findall(Path(path).read_text(encoding="utf-8"))).items():
+        if count > 1:
+            raise UsageError(f"{path}: the key {key!r} stands there {count} times. Keep one.")
 
 
 def _named(word: str, known: set[str]) -> str:

@@ -112,10 +112,12 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
 
 def agents(run_args: RunArguments) -> dict[str, str]:
     """The tools and environments of a plan, by name. Raises `ValueError` or `ImportError` where there are none."""
-    tools, environments = get_tools(run_args), get_environments(run_args)
-    made = environments if isinstance(environments, dict) else {getattr(environments, "__name__", "?"): environments}
-    plan = {"tools": f"{len(tools)}: {', '.join(tool.__name__ for tool in tools)}"} if tools else {}
-    return plan | ({"environments": f"{len(made)}: {', '.join(made)}"} if environments else {})
+    plan = {}
+    if tools := get_tools(run_args):
+        plan["tools"] = ", ".join(tool.__name__ for tool in tools)
+    if get_environments(run_args):
+        plan["environments"] = str(run_args.environment_factory)
+    return plan
 
 
 def describe(args: DeltaGRPOConfig, rows: int | None) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import json
 import math
 import reprlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,9 @@ def read_completions(path: Path) -> list[dict]:
     Raises:
         UsageError: If the file cannot be read, a line is malformed, or no prompt's completions differ in reward.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise UsageError(f"--data {path}: cannot be read ({error.strerror}).") from error
     rows: list[dict] = []
     groups: dict[str, tuple[int, set]] = {}  # number and rewards of each prompt
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = check_completion(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}, line {number}: {error}.") from error
+    for number, row in read_lines(path, check_completion):
         group, rewards = groups.setdefault(json.dumps(row["prompt"], sort_keys=True), (len(groups), set()))
         rewards.add(row["reward"])
         rows.append({**row, "line": number, "group": group})
@@ -46,6 +37,23 @@ def read_completions(path: Path) -> list[dict]:
             "of the same prompt are a group."
         )
     return sorted(rows, key=lambda row: row["group"])
+
+
+def read_lines(path: Path, read: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
+    """
+    Numbers, from 1, of the lines of a file of JSON, and what `read` makes of them. Raises `UsageError` for a file that
+    cannot be read, and for a line that is not JSON or for which `read` raises `ValueError`.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}).") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.strip():
+                yield number, read(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path}, line {number}: {error}.") from error
 
 
 def check_completion(row: Any) -> dict:

@@ -2,7 +2,6 @@
 
 import hashlib
 import inspect
-import json
 import logging
 from collections.abc import Callable
 from glob import escape
@@ -15,6 +14,7 @@ from ..arguments.lookup import import_dotted, nearest, refuse_missing_path
 from ..scoring.prompts import prompt_ids
 from . import formats
 from .columns import GOLD_COLUMNS, is_prompt, refuse_rounded
+from .completions import read_lines
 from .formats import FORMATS
 
 
@@ -53,7 +53,9 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
         else:
             dataset = load_dataset(name, config, split=split)
     except Exception as error:  # `datasets` wraps errors of every kind
-        reason = _broken_line(name) or str(error.__cause__ or error) or "it has no rows"
+        if Path(name).suffix.lower() == ".jsonl":  # the reader of `datasets` counts lines of a part of the file
+            list(read_lines(Path(name), lambda row: None))  # raises for the first line that is not JSON
+        reason = str(error.__cause__ or error) or "it has no rows"
         if kind is None and Path(name).is_file():
             reason = f"expected a file of {', '.join(LOCAL_FORMATS)}, or a folder of such files"
         raise ValueError(f"The data {name!r} cannot be loaded: {reason}") from error
@@ -88,19 +90,6 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
         load_from_cache_file=dataset_format in FORMATS,
         desc=f"Reading {dataset_format} rows",
     )
-
-
-def _broken_line(name: str) -> str | None:
-    """What is wrong with a file of JSON lines. The JSON reader of `datasets` numbers rows of a part of the file."""
-    if Path(name).suffix.lower() != ".jsonl":
-        return None
-    with Path(name).open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                json.loads(line if line.strip() else "null")
-            except ValueError as error:
-                return f"line {number} is not JSON: {error}."
-    return None
 
 
 def prepare(

@@ -39,14 +39,10 @@ class Benchmark:
     num_problems: int | None = None
 
 
+MATHARENA = ("aime_2025", "aime_2026", "hmmt_feb_2025", "hmmt_nov_2025", "hmmt_feb_2026", "brumo_2025")
 BENCHMARKS = {
     "aime_2024": Benchmark("HuggingFaceH4/aime_2024", None, "train", "matharena"),
-    "aime_2025": Benchmark("MathArena/aime_2025", None, "train", "matharena"),
-    "aime_2026": Benchmark("MathArena/aime_2026", None, "train", "matharena"),
-    "hmmt_feb_2025": Benchmark("MathArena/hmmt_feb_2025", None, "train", "matharena"),
-    "hmmt_nov_2025": Benchmark("MathArena/hmmt_nov_2025", None, "train", "matharena"),
-    "hmmt_feb_2026": Benchmark("MathArena/hmmt_feb_2026", None, "train", "matharena"),
-    "brumo_2025": Benchmark("MathArena/brumo_2025", None, "train", "matharena"),
+    **{name: Benchmark(f"MathArena/{name}", None, "train", "matharena") for name in MATHARENA},
     "math_500": Benchmark("HuggingFaceH4/MATH-500", None, "test", "matharena"),
     "gsm8k": Benchmark("openai/gsm8k", "main", "test", "gsm8k"),
     "humanevalplus": Benchmark("evalplus/humanevalplus", None, "test", "humanevalplus"),

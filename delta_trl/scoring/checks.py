@@ -9,7 +9,6 @@ from .prompts import prompt_ids
 
 
 UNKNOWN = 0.1  # share of a prompt's tokens that may be unknown to the tokenizer without a word
-MEASURED = 1000  # prompts of a dataset, its first ones
 
 
 def check_tokenizer(tokenizer: Any, name: str) -> None:
@@ -24,10 +23,10 @@ def check_tokenizer(tokenizer: Any, name: str) -> None:
 
 
 def check_prompts(
-    prompts: Sequence, tokenizer: Any, config: Any, name: str, template: dict | None = None
+    prompts: Sequence, tokenizer: Any, config: Any, name: str, template: dict | None = None, limit: int | None = None
 ) -> list[str]:
     """
-    Check that a model can read prompts: the first, and the longest in characters of the first `MEASURED`.
+    Check that a model can read prompts: the first, and the longest in characters.
 
     Args:
         prompts (`Sequence`): All texts, or all chats.
@@ -35,18 +34,19 @@ def check_prompts(
         config (`PretrainedConfig`): The model's.
         name (`str`): What the prompts are called in messages.
         template (`dict`, *optional*): Arguments of the chat template.
+        limit (`int`, *optional*): vLLM's `max_model_len`, which must leave a token for the completion.
 
     Returns:
         `list[str]`: Warnings of tokens that the tokenizer does not know.
 
     Raises:
         ValueError: If the chat template cannot be applied or leaves the question out, or a prompt has no tokens of
-            the model.
+            the model or too many for vLLM.
     """
     if isinstance(tokenizer, ProcessorMixin):
         return []
-    prompts, warnings = prompts[:MEASURED], []
-    longest = max(range(len(prompts)), key=lambda i: len(str(prompts[i])))
+    warnings: list[str] = []
+    longest, _ = max(enumerate(prompts), key=lambda prompt: len(str(prompt[1])))
     for row in dict.fromkeys((0, longest)):
         what = f"{name}, row {row + 1}: the prompt"
         try:
@@ -56,6 +56,11 @@ def check_prompts(
         except Exception as error:  # what tokenizers and chat templates raise has no common type
             raise ValueError(f"{what} cannot be read by the tokenizer: {error}") from error
         warnings += check_ids(ids, tokenizer, config, what)
+        if limit is not None and len(ids) >= limit:
+            raise ValueError(
+                f"{what} has {len(ids):,} tokens, but vllm_max_model_length={limit}: which ends the run. Raise that, "
+                "or leave out long prompts (`max_prompt_length` in a recipe)."
+            )
     return warnings
 
 

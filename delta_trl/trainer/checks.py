@@ -6,7 +6,7 @@ match, sampling that changes the distribution. `rewards/failures.py` refuses rew
 Each check raises `ValueError` or returns warnings. `DeltaGRPOConfig` and the commands raise; the trainer only warns.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from accelerate.logging import get_logger
@@ -21,7 +21,6 @@ from ..arguments.lookup import nearest
 from ..data.columns import check_columns, check_golds
 from ..rewards.reasoning import warn_of_hidden_reasoning
 from ..scoring.checks import check_prompts, check_tokenizer
-from ..scoring.prompts import prompt_ids
 from ..scoring.rollout import overridden
 from .dynamic_sampling import stands_out
 
@@ -194,9 +193,9 @@ def check_model(
         if not isinstance(data, Dataset) or data.format["type"] == "custom" or "prompt" not in data.column_names:
             continue
         prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
-        warnings += check_prompts(prompts, tokenizer, config, title, template)
+        limit = args.vllm_max_model_length if args.use_vllm else None
+        warnings += check_prompts(prompts, tokenizer, config, title, template, limit)
         if not isinstance(tokenizer, ProcessorMixin):
-            refuse_long_prompts(args, prompts, tokenizer, title)
             warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
     return list(dict.fromkeys(warnings))
 
@@ -230,18 +229,6 @@ def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:
             f"{rows:,} rows are too few: a rollout batch takes {prompts:,} prompts ({args.generation_batch_size:,} "
             f"completions, num_generations={args.num_generations} of each), and an incomplete one is dropped, so that "
             "nothing would be trained. Give more rows, or lower per_device_train_batch_size or steps_per_generation."
-        )
-
-
-def refuse_long_prompts(args: GRPOConfig, prompts: Sequence, tokenizer: Any, name: str) -> None:
-    """Raise `ValueError` if the prompt with the most characters leaves vLLM no token: it would end the run."""
-    if not (args.use_vllm and args.vllm_max_model_length and len(prompts)):
-        return
-    (ids,) = prompt_ids(tokenizer, [max(prompts, key=lambda prompt: len(str(prompt)))], args.chat_template_kwargs)
-    if len(ids) >= args.vllm_max_model_length:
-        raise ValueError(
-            f"{name}: a prompt has {len(ids):,} tokens, but vllm_max_model_length={args.vllm_max_model_length}. Raise "
-            "it, or leave out long prompts (`max_prompt_length` in a recipe)."
         )
 
 
