@@ -40,10 +40,12 @@ def main(args: list[str]) -> None:
         flags.error(f"--num_processes {given.num_processes}: expected 1 or more")
     run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
     with mistakes():
-        rows, warnings = check(run_args, training_args, model_args)
-        of_agents = agents(run_args)
+        rows, warnings, absent = check(run_args, training_args, model_args)
+        plan = describe(training_args, rows) | agents(run_args)
+    if absent:
+        plan["not checked"] = f"{', '.join(absent)}: not on this machine"
     if os.environ.get("RANK", "0") == "0":
-        for name, value in (describe(training_args, rows) | of_agents).items():
+        for name, value in plan.items():
             print(f"{name:<16} {value}")
         for warning in warnings:
             print(f"warning: {warning}")
@@ -68,12 +70,14 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
     return PlannedConfig
 
 
-def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig) -> tuple[int | None, list[str]]:
+def check(
+    run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
+) -> tuple[int | None, list[str], list[str]]:
     """
     Make the checks of training that need no weights, on what is on this machine.
 
     Returns:
-        `tuple`: The number of rows to train on, `None` if they are not here; warnings.
+        `tuple`: The number of rows to train on, `None` if they are not here; warnings; what is not here.
 
     Raises:
         ValueError, OSError, ImportError: As training does.
@@ -83,19 +87,20 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
     source.local_files_only = True
     warnings = checks.check_sampling(args)
     processor = config = rows = None
+    absent = []
     try:
         processor, config = source.processor(), source.config()
     except (OSError, ValueError):  # not on this machine, or broken
         if Path(source.model_name_or_path).is_dir():
             raise
-        warnings.append(f"the model {source.model_name_or_path!r} is not on this machine: it was not checked.")
+        absent.append(source.model_name_or_path)
     datasets = {}
     for title, (of, split) in sources(run_args, args).items():
         if Path(of.dataset_name).exists() or local_format(of.dataset_name):
             datasets[title] = load_prepared(of, args, rewards, split, processor)
             warnings += check_golds(datasets[title], rewards, of.dataset_name)
         else:
-            warnings.append(f"the data {of.dataset_name!r} are not on this machine: they were not checked.")
+            absent.append(of.dataset_name)
     if "train_dataset" in datasets:
         rows = len(datasets["train_dataset"])
         checks.refuse_too_few_rows(args, rows)
@@ -107,7 +112,7 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
             with torch.device("meta"):  # its modules, without weights
                 model = AutoModelForCausalLM.from_config(config, trust_remote_code=source.trust_remote_code)
             checks.refuse_missing_targets(model, [adapter])
-    return rows, warnings
+    return rows, warnings, absent
 
 
 def agents(run_args: RunArguments) -> dict[str, str]:
@@ -132,14 +137,11 @@ def describe(args: DeltaGRPOConfig, rows: int | None) -> dict[str, str]:
         rollouts = args.max_steps / steps
         length = f"{args.max_steps:,} optimiser steps = {float(rollouts):g} rollout batches"
         length += f", {float(rollouts * prompts):,.0f} prompts (with repetition if the dataset has fewer)"
-    options = ", ".join(f"{name} {value}" for name, value in (args.token_credit_kwargs or {}).items())
     return {
-        "processes": f"{args.world_size}",
+        "processes": str(args.world_size),
         "rollout batch": f"{prompts:,} prompts * {args.num_generations} responses = {completions:,} completions"
         + (f", at most {completions * longest:,} tokens" if longest else ""),
-        "optimiser steps": f"{float(steps):g} per rollout batch, {per_step:,} completions each "
-        f"({args.per_device_train_batch_size} per device * {args.world_size} * {args.gradient_accumulation_steps} "
-        "accumulated)",
+        "optimiser steps": f"{float(steps):g} per rollout batch, {per_step:,} completions each",
         "length": length,
-        "token credit": args.token_credit + (f", {options}" if options else ""),
+        "token credit": repr(args.make_rule()),
     }

@@ -9,10 +9,16 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.utils import add_fused_lm_head
 
-from ..credit import LMHead, PolicyOutputs, Responses, Tokens
+from ..credit import Credit, LMHead, PolicyOutputs, Responses, TokenCredit, Tokens, checked_credit
 from .recorder import Recorder, backbone_of
 from .stand_in import StandIn
 from .texts import TokenTexts
+
+
+def credit_alone(rule: TokenCredit, tokens: Tokens) -> Credit:
+    """The credit that a rule gives without training; of a rule that gives none, weights of 1."""
+    credit = checked_credit(rule, "of_rollout", tokens)
+    return credit or Credit(torch.ones_like(tokens.advantages), advantages=tokens.advantages)
 
 
 class StandalonePolicy:

@@ -44,7 +44,7 @@ MISTAKES = {
     "--model_name_or_path adapter": "is an adapter",
     "--dataset_name lists.jsonl --reward_funcs math_reward": "one text of the reference answer",
     "--dataset_name empty.jsonl": "it has no rows",
-    "--dataset_name broken.jsonl": "line 2 is not JSON",
+    "--dataset_name broken.jsonl": "broken.jsonl, line 2: not JSON",
     "--dataset_name my_rewards.py": "expected a file of .json",
     "--dataset_prompt_column prompt": "'column_mapping'",
     "--column_mapping {qestion:\x1fprompt}": "no column 'qestion'",
@@ -125,8 +125,8 @@ def test_mistakes_are_named(folder, call, words, flags, name):
 
 WARNINGS = {
     "--top_p 0.7": "top_p=0.7",
-    "--model_name_or_path away/model": "'away/model' is not on this machine: it was not checked",
-    "--dataset_name away/data": "'away/data' are not on this machine",
+    "--model_name_or_path away/model": "away/model: not on this machine",
+    "--dataset_name away/data": "away/data: not on this machine",
     "--eval_dataset_name train.jsonl": "eval_strategy",
     "--reward_funcs my_rewards.near": "'solutions' (did you mean 'solution'?): 'my_rewards.near' gets its default",
 }

@@ -60,5 +60,5 @@ def test_nothing_to_contrast(read, changes):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(UsageError, match=f"--data {tmp_path}"):
+    with pytest.raises(UsageError, match=f"{tmp_path}: cannot be read"):
         read_completions(tmp_path)

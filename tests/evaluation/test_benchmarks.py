@@ -1,5 +1,6 @@
 """The named benchmarks on hand-made files in their schemas, scored by their rewards."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def arguments(**changes) -> EvalArguments:
 
 def problems(name, **changes):
     source = str(FIXTURES / f"{FILES.get(name, name)}.jsonl")
-    return load_problems(name, BENCHMARKS[name]._replace(source=source), arguments(**changes), False)
+    return load_problems(name, replace(BENCHMARKS[name], source=source), arguments(**changes), False)
 
 
 def letter(row, text):
@@ -140,7 +141,7 @@ def test_a_fixed_sample_of_the_problems(tmp_path):
 def test_a_missing_answer_is_left_out(tmp_path):
     """It is not the text "None"."""
     (tmp_path / "aime.jsonl").write_text('{"problem": "a", "answer": null}\n{"problem": "b", "answer": 7}\n')
-    benchmark = BENCHMARKS["aime_2025"]._replace(source=str(tmp_path / "aime.jsonl"))
+    benchmark = replace(BENCHMARKS["aime_2025"], source=str(tmp_path / "aime.jsonl"))
     loaded, _, settings = load_problems("aime_2025", benchmark, arguments(), False)
     assert (loaded["solution"][:], settings["left_out"]) == (["7"], 1)
 
