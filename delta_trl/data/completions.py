@@ -53,8 +53,9 @@ def read_lines(path: Path, read: Callable[[Any], Any]) -> Iterator[tuple[int, An
             if line.strip():
                 yield number, read(json.loads(line))
         except (ValueError, RecursionError) as error:
-            is_json = not isinstance(error, json.JSONDecodeError)
-            reason = error if is_json else f"not JSON, {error.msg} at character {error.pos + 1}"
+            reason = str(error)
+            if isinstance(error, json.JSONDecodeError):  # in its own words, the line is 1
+                reason = f"not JSON, {error.msg} at character {error.pos + 1}"
             raise UsageError(f"{path}, line {number}: {reason}.") from error
 
 

@@ -35,9 +35,9 @@ def test_files_that_cannot_be_loaded(tmp_path):
     (tmp_path / "broken.jsonl").write_text('{"a": 1}\n{"a":')
     with pytest.raises(ValueError, match=r"broken\.jsonl, line 2: not JSON, Expecting value at character 6"):
         load(str(tmp_path / "broken.jsonl"))
-    (tmp_path / "broken.csv").write_bytes(b"\x00" * 9)
-    with pytest.raises(ValueError, match=r"broken\.csv' cannot be loaded"):
-        load(str(tmp_path / "broken.csv"))
+    (tmp_path / "broken.parquet").write_text("no table")
+    with pytest.raises(ValueError, match=r"broken\.parquet' cannot be loaded"):
+        load(str(tmp_path / "broken.parquet"))
 
 
 # --- columns and prompts ---
