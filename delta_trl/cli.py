@@ -44,6 +44,18 @@ INSTEAD = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 2 for a mistake in the call, 130 when interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return run(argv)
+    except UsageError as error:
+        print(f"delta-trl: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("delta-trl: interrupted", file=sys.stderr)
+        return 130
+
+
+def run(argv: list[str]) -> int:
+    """See [`main`]. Raises `UsageError` for a mistake in the call."""
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if argv else 2
@@ -52,21 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     command, *args = argv
     if command not in COMMANDS:
-        print(f"delta-trl: error: unknown command {command!r}, not one of {', '.join(COMMANDS)}.", file=sys.stderr)
-        return 2
+        raise UsageError(f"unknown command {command!r}, not one of {', '.join(COMMANDS)}.")
     if command != "train" and os.environ.get("WORLD_SIZE", "1") != "1":
-        print(f"delta-trl: error: {command} runs in a single process. Start it without a launcher.", file=sys.stderr)
-        return 2
+        raise UsageError(f"{command} runs in a single process. Start it without a launcher.")
     if command in ("eval", "explain", "audit") and {"-h", "--help"} & set(args):
         importlib.import_module("delta_trl.evaluation.arguments").print_help(command)
         return 0
     module = next((INSTEAD[command, word] for word in args if (command, word) in INSTEAD), COMMANDS[command])
-    try:
-        importlib.import_module(f"delta_trl.{module}").main(args)
-    except UsageError as error:
-        print(f"delta-trl: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("delta-trl: interrupted", file=sys.stderr)
-        return 130
+    importlib.import_module(f"delta_trl.{module}").main(args)
     return 0

@@ -64,13 +64,12 @@ def check_completion(row: Any) -> dict:
     if not isinstance(row, dict) or not row.keys() >= {"prompt", "completion", "reward"}:
         raise ValueError(f"expected an object with prompt, completion and reward (or null), got {reprlib.repr(row)}")
     prompt, completion, reward = row["prompt"], row["completion"], row["reward"]
-    problems = []
-    if not is_prompt(prompt):
-        problems.append(f"the prompt must be a string or a list of messages with a role, got {reprlib.repr(prompt)}")
-    if not isinstance(completion, str) or not completion:
-        problems.append(f"the completion must be a string with a token, got {reprlib.repr(completion)}")
-    if reward is not None and not (isinstance(reward, (int, float)) and math.isfinite(reward)):
-        problems.append(f"the reward must be a finite number or null, got {reprlib.repr(reward)}")
-    if problems:
-        raise ValueError("; ".join(problems))
+    is_reward = reward is None or (isinstance(reward, (int, float)) and math.isfinite(reward))
+    for name, is_right, expected in (
+        ("prompt", is_prompt(prompt), "a string or a list of messages with a role"),
+        ("completion", isinstance(completion, str) and completion, "a string with a token"),
+        ("reward", is_reward, "a finite number or null"),
+    ):
+        if not is_right:
+            raise ValueError(f"the {name} must be {expected}, got {reprlib.repr(row[name])}")
     return {"prompt": prompt, "completion": completion, "reward": None if reward is None else float(reward)}
