@@ -66,12 +66,13 @@ def reward_by_step(completions, trainer_state, **kwargs):
 
 
 def test_the_best_checkpoint_is_kept(tmp_path, capsys):
-    """By transformers, although a newer one would push it out of save_total_limit."""
+    """By a reward that only measures, although a newer one would push it out of save_total_limit."""
     tiny.dataset(4).to_json(tmp_path / "train.jsonl")
     recipe = tiny.recipe(
         tmp_path,
         eval_dataset_name=str(tmp_path / "train.jsonl"),
-        reward_funcs=["tests.commands.test_train.reward_by_step"],
+        reward_funcs=["tests.corpus.tiny.reward_letters", "tests.commands.test_train.reward_by_step"],
+        reward_weights=[1.0, 0.0],
         max_completion_length=4,
         max_steps=4,
         eval_strategy="steps",
