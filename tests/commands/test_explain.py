@@ -111,9 +111,17 @@ def test_what_the_model_cannot_read_names_the_line(refused, tmp_path):
     assert "longer than the model's 16 tokens" in refused(row={"completion": "1" * 13})
 
 
-@pytest.mark.parametrize(("option", "value"), [("rule", "dleta"), ("batch_size", 0)])
-def test_a_wrong_value_names_its_option(refused, option, value):
-    assert option in refused(**{option: value})
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("token_credit", "dleta", "--token_credit dleta: rule 'dleta'"),
+        ("rule", "fipo", "--token_credit fipo: it credits micro-batches"),
+        ("batch_size", 0, "batch_size=0"),
+        ("model_name_or_path", "../model", "model_name_or_path='../model': there is no such file or folder"),
+    ],
+)
+def test_a_wrong_value_names_its_option(refused, option, value, message):
+    assert message in refused(**{option: value})
 
 
 def test_records_of_a_run_are_not_mixed(refused, tmp_path):

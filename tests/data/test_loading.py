@@ -21,8 +21,8 @@ def test_local_files(tmp_path):
         assert load(str(path), split=split).to_list() == ROWS
     assert load(str(path), split="train[1:]").to_list() == ROWS[1:]
     assert load(str(tmp_path)).to_list() == ROWS  # a folder goes the way of a hub dataset
-    Dataset.from_list(ROWS).to_csv(tmp_path / "data.csv")
-    assert load(str(tmp_path / "data.csv")).to_list() == [{**row, "answer": int(row["answer"])} for row in ROWS]
+    Dataset.from_list(ROWS).to_csv(tmp_path / "data.CSV")
+    assert load(str(tmp_path / "data.CSV")).to_list() == [{**row, "answer": int(row["answer"])} for row in ROWS]
 
 
 def test_decimals_of_32_bits_keep_their_text(tmp_path):
