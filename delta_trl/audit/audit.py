@@ -11,11 +11,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..arguments.errors import mistakes
 from ..arguments.parser import parse
-from ..credit import TokenCredit, make_rule
+from ..credit import TokenCredit, checked_credit, make_rule
 from ..evaluation.arguments import AuditArguments
 from ..evaluation.results import versions
 from ..files import write_atomically, write_json
-from ..scoring.standalone import add_advantages, credit_alone, given_tokens
+from ..scoring.standalone import add_advantages, given_tokens
 from ..scoring.texts import TokenTexts
 from .labelled import resolve, rollout_batches
 from .statistics import SIDES, identification, marked_of
@@ -91,9 +91,11 @@ def score(
     scores: dict[str, tuple[torch.Tensor, ...]] = {}
     for name, rule in rules.items():
         try:
-            scores[name] = credit_alone(rule, tokens).weights.cpu().split(lengths)
+            credit = checked_credit(rule, "of_rollout", tokens)
         except ValueError as error:
             raise ValueError(f"--token_credit {name}: {error}") from error
+        weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
+        scores[name] = weights.cpu().split(lengths)
     return [
         {
             **{key: row[key] for key in ("prompt", "reward", "advantage", "unit", "marked")},

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
-from ..credit import make_rule
+from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ExplainArguments
 from ..evaluation.model import beyond_context
@@ -14,7 +15,7 @@ from ..report import write_report
 from ..report.token_log.records import write_records
 from ..scoring.checks import check_ids
 from ..scoring.prompts import prompt_ids
-from ..scoring.standalone import add_advantages, credit_alone, given_tokens
+from ..scoring.standalone import add_advantages, given_tokens
 from ..scoring.texts import TokenTexts
 from .folder import refuse_another_run
 
@@ -58,10 +59,10 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
             raise ValueError(f"{where}, does not fit {args.model_name_or_path}: {error}") from error
     add_advantages(rows)
     tokens = given_tokens(args.model(), rows, micro_batch_size=args.batch_size, progress=True, tokenizer=tokenizer)
-    credit = credit_alone(rule, tokens)
+    credit = checked_credit(rule, "of_rollout", tokens)
     columns = {
-        "coefficients": credit.weights,
-        "advantages": credit.advantages,
+        "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
+        "advantages": tokens.advantages if credit is None else credit.advantages,
         "log_probs": tokens.log_probs,
         "entropies": tokens.entropies,
     }

@@ -9,16 +9,10 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.utils import add_fused_lm_head
 
-from ..credit import Credit, LMHead, PolicyOutputs, Responses, TokenCredit, Tokens, checked_credit
+from ..credit import LMHead, PolicyOutputs, Responses, Tokens
 from .recorder import Recorder, backbone_of
 from .stand_in import StandIn
 from .texts import TokenTexts
-
-
-def credit_alone(rule: TokenCredit, tokens: Tokens) -> Credit:
-    """The credit that a rule gives without training; of a rule that gives none, weights of 1."""
-    credit = checked_credit(rule, "of_rollout", tokens)
-    return credit or Credit(torch.ones_like(tokens.advantages), advantages=tokens.advantages)
 
 
 class StandalonePolicy:
@@ -114,10 +108,13 @@ def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tenso
 
 def add_advantages(rows: Sequence[dict]) -> None:
     """Add `advantage` to rows with `reward` and `group`: over each group as in GRPO, 0 without a reward."""
-    rewards = torch.tensor([torch.nan if row["reward"] is None else row["reward"] for row in rows])
     groups = torch.tensor([row["group"] for row in rows])
-    for row, advantage in zip(rows, group_advantages(rewards, groups).tolist(), strict=True):
+    for row, advantage in zip(rows, group_advantages(_rewards(rows), groups).tolist(), strict=True):
         row["advantage"] = advantage
+
+
+def _rewards(rows: Sequence[dict]) -> torch.Tensor:
+    return torch.tensor([torch.nan if row["reward"] is None else float(row["reward"]) for row in rows])
 
 
 def given_tokens(
@@ -149,12 +146,11 @@ def given_tokens(
         responses = Responses([row["prompt"] for row in rows], words, completions, {}, list(texts), list(turns))
     policy = StandalonePolicy(model, prompts, completions, micro_batch_size, progress, responses)
     device = policy.mask.device
-    rewards = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
     return Tokens(
         policy.ids,
         policy.mask,
         torch.tensor([row["advantage"] for row in rows], dtype=torch.float32, device=device),
-        rewards=torch.tensor(rewards, dtype=torch.float32, device=device),
+        rewards=_rewards(rows).to(device),
         groups=torch.tensor([row["group"] for row in rows], device=device),
         policy=policy,
     )
