@@ -24,7 +24,6 @@ FENCE = re.compile(
 BEGINS_AS_CODE = re.compile(
     r"(?:\s|#[^\n]*\n)*+(?:(?:import|from|def|class|async|for|while|if|try|with)\b|@\w|print\(|[\w.,\[\] \t]*=)"
 )
-LITERALS = re.compile(r"#[^\n]*|\"\"\".*?\"\"\"|\'\'\'.*?\'\'\'|\"[^\"\n]*\"|'[^'\n]*'", re.DOTALL)
 # A function or class, also inside another, or an assigned name
 DEFINED = re.compile(r"^(?:[ \t]*+(?:async +)?(?:def|class) +|(?=\w+ *(?::[^=\n]*)?=(?!=)))(\w+)", re.MULTILINE)
 CALLED = re.compile(r"(?<![\w.])(\w++)[ \t]*+\(")
@@ -63,8 +62,7 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     """
     The program of a completion: the last block of Python that defines what the tests ask for, or that reads standard
     input if they ask for no name. Without such a block it is the last block marked as Python; otherwise the last
-    unmarked block; otherwise the last block; without fences, the whole text. A block that calls what only an earlier
-    block defines is an example, and comes after the others.
+    unmarked block; otherwise the last block; without fences, the whole text.
 
     A completion may continue its prompt: if it does not define what the tests ask for, and the prompt's code with it
     does, both together are the program.
@@ -125,25 +123,20 @@ def called_names(tests: Tests | None) -> set[str]:
         return set()
     if tests.entry_point:
         return {tests.entry_point.removeprefix(METHOD)}
-    code = LITERALS.sub("", "\n".join([tests.setup, *tests.units]))
+    code = "\n".join([tests.setup, *tests.units])
     return set(CALLED.findall(code)).difference(DEFINED.findall(code))
 
 
 def last_program(blocks: list[tuple[str, str]], asked: set[str]) -> str:
     """The last of the blocks that suit best; see `extract_program`."""
-    program, best = "", (False, 0, False)
-    defined: set[str] = set()
-    for language, block in blocks:
+
+    def rank(block: tuple[str, str]) -> tuple[bool, int]:
+        language, code = block
         likely = LANGUAGES.get(language, 0)
-        code = LITERALS.sub("", block) if likely else ""
-        own = set(DEFINED.findall(code))
-        suits = asked <= own if asked else READS.search(code) is not None
-        is_example = not defined.isdisjoint(set(CALLED.findall(code)) - own)
-        rank = (suits, likely, not is_example)
-        if rank >= best:
-            program, best = block, rank
-        defined |= own
-    return program
+        suits = asked <= set(DEFINED.findall(code)) if asked else READS.search(code) is not None
+        return likely > 0 and suits, likely
+
+    return max(reversed(blocks), key=rank)[1]
 
 
 def _without_indent(lines: list[str], fence: Fence) -> str:

@@ -49,8 +49,6 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("a = 1\n```", "a = 1\n"),
         ("def f():\n    pass\n```\nIt does nothing.", "def f():\n    pass\n"),
         ("So:\n```\na = 1", "a = 1"),
-        ("```python\ndef f(): pass\n```\nExample usage:\n```python\nprint(f())\n```", "def f(): pass\n"),
-        ("```python\ndef g(): pass\n```\n```python\n# not g()\ndef f(): pass\n```", "# not g()\ndef f(): pass\n"),
         ("\u200b```python\na\n```", "a\n"),
         ("```pytest\na\n```\n```\nb\n```", "b\n"),
     ],
