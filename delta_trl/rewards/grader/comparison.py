@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import sympy
 
-from .brackets import squeeze
 from .expressions import equal_expressions, equal_parsed, is_proportional, number
 from .finished import undone, undone_in_equation, undone_in_set, undone_in_value
 from .forms import RefusedError, refuse_large_text
@@ -51,20 +50,19 @@ def judge(gold: str, answer: str | None) -> str:
         return "unusable gold"
     if answer is None:
         return "no answer"
-    text, wanted = normalize(answer), target.readings[0]
     try:
-        if (numeral := read_number(text)) is None:
-            return "right" if _is_right(target, text) else "wrong"
-        is_right = equal_numbers(wanted, numeral) if isinstance(wanted, Number) else equal(target.readings, (numeral,))
-        return "right" if is_right else "wrong"
+        return "right" if _is_right(target, normalize(answer)) else "wrong"
     except RefusedError as error:
         return f"refused: {error}"
 
 
 def _is_right(gold: Target, answer: str) -> bool:
-    """Whether an answer that is no numeral equals the gold."""
-    if squeeze(gold.text) == squeeze(answer):
+    """Whether an answer in the normal spelling equals the gold."""
+    if answer == gold.text:
         return True
+    wanted, numeral = gold.readings[0], read_number(answer)
+    if numeral is not None:
+        return equal_numbers(wanted, numeral) if isinstance(wanted, Number) else equal(gold.readings, (numeral,))
     refuse_large_text(gold.text, answer)
     bare, bound = without_condition(answer)
     if bound and gold.bound:  # any name will do

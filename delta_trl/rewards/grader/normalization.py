@@ -84,7 +84,7 @@ BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
         ),
     )
 )  # fmt: skip
-PLAIN = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+PLAIN = re.compile(r"-?\d+(?:\.\d+|/\d+)?", re.ASCII)
 THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
 NESTED = r"(?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+"

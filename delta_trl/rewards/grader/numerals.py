@@ -49,8 +49,3 @@ def _unsigned(text: str) -> Fraction | None:
 def _decimal(text: str) -> Fraction:
     """The value of digits with a sign or a point, which Python wants between digits."""
     return Fraction(text.replace(" ", "").removesuffix("."))
-
-
-def is_fraction(text: str) -> bool:
-    r"""Whether a numeral is written as a fraction, `48/2` or `\frac{3}{4}`, or as a mixed number."""
-    return RATIO.fullmatch(FRACTION.sub(r" \1/\2", text).strip("-( )")) is not None

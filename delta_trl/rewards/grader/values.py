@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import sympy
 
 from .forms import WORK, operations, work
-from .numerals import exact, is_fraction
+from .numerals import exact
 from .parsing import UnreadableError, parse_together
 
 
@@ -29,7 +29,7 @@ class Number:
     @property
     def is_fraction(self) -> bool:
         """Whether it is written as a fraction or as a mixed number."""
-        return is_fraction(self.text)
+        return re.search(r"[/:]|\\frac", self.text) is not None
 
 
 @dataclass(frozen=True)
