@@ -163,7 +163,7 @@ def _formulas(text: str) -> set[tuple[str, ...]]:
 
 
 def _terms(formula: str) -> tuple[str, ...]:
-    """What a formula is made of, without order, brackets, product signs and plus signs."""
+    """The sorted tokens of a formula, without brackets, product signs and plus signs."""
     tokens = TOKEN.findall(normalize(formula))
     return tuple(sorted("/" if token in DIVISION else token for token in tokens if token not in UNORDERED))
 

@@ -29,12 +29,7 @@ def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
     """Split where `pattern` matches outside all brackets and environments."""
     parts, start, nesting = [], 0, depths(text)
     for match in pattern.finditer(text):
-        if nesting[match.start()] == 0 and match[0]:
+        if nesting[match.start()] == 0:
             parts.append(text[start : match.start()])
             start = match.end()
     return [*parts, text[start:]]
-
-
-def squeeze(text: str) -> str:
-    """Without the spaces that mean nothing; "4 2" is not "42"."""
-    return re.sub(r"\s+", "", re.sub(r"(?<=[\d.])\s+(?=[\d.])", "_", text))

@@ -100,7 +100,7 @@ def _refuse(reason: str) -> None:
 
 
 def _equal_elements(gold: Readings, answer: Readings) -> bool:
-    """As `equal`: an element that is refused equals nothing."""
+    """Whether two elements of collections are equal. An element that is refused equals nothing."""
     try:
         return equal(gold, answer)
     except RefusedError:
@@ -126,15 +126,17 @@ def equal_quantities(gold: Value, answer: Value) -> bool:
     if isinstance(gold, Term) and isinstance(answer, Term):
         return equal_numbers(gold, answer)
     wanted, given = _with_unit(gold), _with_unit(answer)
+    have_one_dimension = wanted.powers == given.powers
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
-        if wanted.powers != given.powers:
+        if not have_one_dimension:
             return False
         if wanted.factor != given.factor:
             return _equal_scaled(wanted, given)
-    elif not wanted.powers and not given.powers and _equal_scaled(wanted, given):  # percent or degrees, carried out
-        return not isinstance(gold, Expression) or not _is_multiple_of_pi(gold)
-    elif isinstance(gold, Number) and abs(gold.value) < 1 and not given.powers and given.factor.is_Rational:
-        return given.factor == 1 and equal_numbers(gold, given.value)  # the share 0.5 is not 0.5 %
+    elif have_one_dimension:  # of percent or degrees
+        if _equal_scaled(wanted, given):
+            return not isinstance(gold, Expression) or not _is_multiple_of_pi(gold)
+        if isinstance(gold, Number) and abs(gold.value) < 1:  # the share 0.5 is not 0.5 %
+            return False
     return equal_numbers(wanted.value, given.value)
 
 
@@ -145,15 +147,12 @@ def _with_unit(value: Value) -> Quantity:
 
 def _is_multiple_of_pi(gold: Expression) -> bool:
     r"""Whether a gold is an area more likely than an angle: `\pi`, `9\pi`."""
-    return (number(gold.text) / sympy.pi).doit().is_integer is True
+    return (number(gold.text) / sympy.pi).is_integer is True
 
 
 def _equal_scaled(gold: Quantity, answer: Quantity) -> bool:
-    """Compare after converting the units."""
-    _refuse(undone([gold.value], [answer.value]))
-    is_radian = "\\pi" in answer.value.text  # 90 degrees are π/2
-    if isinstance(answer.value, Expression) and isinstance(gold.value, Number) != is_radian:
-        return False
+    """Compare after converting the units. 90 degrees are π/2, with an operation more."""
+    _refuse(undone([gold.value], [answer.value], 1))
     return equal_parsed(number(gold.value.text) * gold.factor, number(answer.value.text) * answer.factor)
 
 
@@ -189,7 +188,7 @@ def equal_sets(gold: RealSet, answer: RealSet) -> bool:
     if gold.name and answer.name and gold.name != answer.name:
         return False
     _refuse(undone_in_set(gold, answer))
-    return gold.points == answer.points or bool(gold.points.symmetric_difference(answer.points).is_empty)
+    return gold.points.symmetric_difference(answer.points).is_empty is True
 
 
 def equal_equations(gold: Equation, answer: Equation) -> bool:
@@ -197,14 +196,13 @@ def equal_equations(gold: Equation, answer: Equation) -> bool:
     Compare two equations. A relation of unknowns equals a proportional one. Where the left side of the gold only names
     a value, an answer has the same value under that name, or without a name.
     """
-    if gold.relates_unknowns or (gold.name and answer.name and gold.name != answer.name):
-        if gold.relates_unknowns:
-            _refuse(undone_in_equation(gold, answer))
-        return is_proportional(gold, answer)
-    if gold.name and not answer.name and isinstance(gold.value[0], Expression) and is_proportional(gold, answer):
+    have_other_names = gold.name and answer.name and gold.name != answer.name
+    gives_value = not gold.relates_unknowns and not have_other_names
+    is_number = gives_value and isinstance(gold.value[0], Number)  # `2x = 10` is not solved
+    if not is_number and is_proportional(gold, answer):
         _refuse(undone_in_equation(gold, answer))
         return True
-    return equal(gold.value, answer.value)
+    return gives_value and equal(gold.value, answer.value)
 
 
 COMPARE: dict[type, Callable[..., bool]] = {

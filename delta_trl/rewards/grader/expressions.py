@@ -39,16 +39,14 @@ def is_proportional(gold: Equation, answer: Equation) -> bool:
         symbols = first.free_symbols
     except (UnreadableError, TypeError, AttributeError):
         return False
-    if not symbols or symbols != second.free_symbols or gold.sign != answer.sign:
+    if not symbols or gold.sign != answer.sign:
         return False
-    ratios = []
     for point in points(symbols):
         value, other = evaluate(first.subs(point)), evaluate(second.subs(point))
         if value and other:
-            ratios.append(value / other)
-    if len(ratios) <= AGREEING or (gold.sign in ("<", "\\le") and not ratios[0].is_positive):
-        return False
-    return all(nearly_equal(ratios[0], ratio, TOLERANCE) for ratio in ratios)
+            is_turned = gold.sign in ("<", "\\le") and not (value / other).is_positive
+            return not is_turned and _same_value(first, second * value / other, True)
+    return False
 
 
 def number(text: str) -> sympy.Expr:
@@ -80,7 +78,7 @@ def evaluate(expression: sympy.Expr) -> sympy.Expr | None:
         value = expression.doit().evalf(DIGITS)
     except (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError):
         return None
-    return value if isinstance(value, sympy.Expr) and value.is_number and value.is_finite else None
+    return value if value.is_number and value.is_finite else None
 
 
 def nearly_equal(first: sympy.Expr, second: sympy.Expr, tolerance: sympy.Float = TOLERANCE) -> bool:
@@ -118,7 +116,7 @@ def _same_value(first: sympy.Expr, second: sympy.Expr, is_rounded: bool) -> bool
         if not nearly_equal(*values, tolerance):
             return False
         agreed += 1
-    if not symbols and agreed and (difference := (first - second).doit()).is_Rational:
+    if agreed and (difference := (first - second).doit()).is_Rational:
         return difference == 0 or is_rounded  # digits are too few for 10^100000
     return agreed >= min(AGREEING, len(at_points)) or first == second
 

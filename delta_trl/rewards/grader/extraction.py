@@ -68,12 +68,12 @@ def extract_answer(text: str) -> str | None:
 
 
 def extract_gold(solution: str) -> str:
-    r"""The gold: after the last `####`, else as in a completion, else the text without `$` around it."""
+    r"""The gold: after the last `####`, else as in a completion, else the whole text."""
     if "####" in solution:
-        return _without_dollars(solution.rpartition("####")[2])
+        return solution.rpartition("####")[2].strip()
     if BOX.search(solution):
         return extract_answer(solution) or ""
-    return _without_dollars(_after_mark(solution) or solution)
+    return _after_mark(solution) or solution
 
 
 def find_boxes(text: str) -> list[tuple[int, int, str]] | None:
@@ -108,17 +108,9 @@ def _last_group(text: str, boxes: list[tuple[int, int, str]]) -> list[str]:
 
 def _after_mark(text: str) -> str:
     """The rest of the line after the last mark, or the next line if the mark ends its line."""
-    mark = None
-    for mark in MARK.finditer(text):  # noqa: B007 (the last one is wanted)
-        pass
-    if mark is None:
+    marks = list(MARK.finditer(text))
+    if not marks:
         return ""
-    line = LINE.match(text, mark.end())
+    line = LINE.match(text, marks[-1].end())
     assert line is not None  # it may match nothing
-    return CLOSING.split(line[1], maxsplit=1)[0].strip(" \t$*_.,;`").removesuffix("\\]").rstrip()
-
-
-def _without_dollars(gold: str) -> str:
-    r"""A gold without the `$` around it; a `\$` stays."""
-    bare = gold.strip().strip("$")
-    return (f"{bare}$" if bare.endswith("\\") else bare).strip()
+    return CLOSING.split(line[1], maxsplit=1)[0].strip(" \t$*_.,;`")

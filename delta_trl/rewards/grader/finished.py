@@ -14,10 +14,13 @@ COMPLEX_INTEGER = re.compile(r"(?=.*i)[-+]?\s*(?:\d+|(?:\d+\s*)?i)\s*(?:[-+]\s*(
 
 
 def undone(gold: Iterable[Term], answer: Iterable[Term], more: int | None = None) -> str:
-    """An operation that leaves the work to the grader, unless the gold has it too; more than `more` new ones."""
+    """
+    Why terms are not worked out, or "": they have an operation that leaves the work to the grader and that the gold
+    has not, or more than `more` operations beyond the gold's.
+    """
     allowed = {kind for term in gold for kind in term.work}
     for term in answer:
-        for kind in sorted(term.work - allowed):
+        for kind in term.work - allowed:
             return kind
     if more is not None and sum(term.operations for term in answer) > sum(term.operations for term in gold) + more:
         return "too many operations"
@@ -25,7 +28,7 @@ def undone(gold: Iterable[Term], answer: Iterable[Term], more: int | None = None
 
 
 def undone_in_value(gold: Term, answer: Term) -> str:
-    """What is left to do in a value without a unit."""
+    """Why a value without a unit is not worked out as far as the gold, or ""."""
     if isinstance(answer, Number):
         is_integer = isinstance(gold, Number) and not gold.is_fraction and gold.value == gold.value // 1
         return "a fraction for an integer" if is_integer and answer.is_fraction else ""
@@ -37,13 +40,13 @@ def undone_in_value(gold: Term, answer: Term) -> str:
 
 
 def undone_in_equation(gold: Equation, answer: Equation) -> str:
-    """What is left to do in an equation. A term may change its side."""
+    """Why an equation is not worked out, or "". A term may change its side."""
     return undone([gold.left, gold.right], [answer.left, answer.right], 2)
 
 
 def undone_in_set(gold: RealSet, answer: RealSet) -> str:
-    """What is left to do in a set: bounds to be worked out, or more of them than the gold has."""
-    allowed = max((bound.operations + (not isinstance(bound, Number)) for bound in gold.bounds), default=0)
+    """Why a set is not worked out, or "": its bounds are no final values, or are more than the gold has."""
+    allowed = max((bound.operations for bound in gold.bounds), default=0)
     if len(answer.bounds) > len(gold.bounds) or any(bound.operations > allowed for bound in answer.bounds):
         return "bounds to be worked out"
     return undone(gold.bounds, answer.bounds)

@@ -19,7 +19,6 @@ NAME = re.compile(r"[A-Za-z](?:'|_\s*(?:\{\w+\}|\w))?|\\[a-z]+(?:_\s*\w)?|[a-z]\
 SIGN = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 MAX_SIGNS = 3
 BRACKETED = re.compile(r"[A-Z]?\s*(\(|\[|\\lbrace|\\langle)(.*)(\)|\]|\\rbrace|\\rangle)", re.DOTALL)
-BRACKETS = {"()", "[]", "(]", "[)", "\\lbrace\\rbrace", "\\langle\\rangle"}
 
 
 def read_list(text: str) -> tuple[str, list[str]]:
@@ -27,7 +26,7 @@ def read_list(text: str) -> tuple[str, list[str]]:
     text = text.strip()
     if (match := BRACKETED.fullmatch(text)) and is_balanced(match[2]):
         brackets, elements = match[1] + match[3], split_elements(match[2])
-        if brackets in BRACKETS and (len(elements) > 1 or match[1] == "\\lbrace"):
+        if len(elements) > 1 or match[1] == "\\lbrace":
             is_vector = match[1] == "\\langle" or (brackets == "[]" and len(elements) > 2)
             return "()" if is_vector else brackets, elements
     if len(terms := split_top_level(text, RATIO)) > 2:
@@ -37,8 +36,8 @@ def read_list(text: str) -> tuple[str, list[str]]:
 
 def split_elements(text: str) -> list[str]:
     r"""The elements of a list; `a \pm b` gives two."""
-    elements = [element.strip() for element in split_top_level(text, SEPARATOR)]
-    return list(itertools.chain.from_iterable(_signs(element) for element in elements if element))
+    elements = filter(None, split_top_level(text, SEPARATOR))
+    return list(itertools.chain.from_iterable(map(_signs, elements)))
 
 
 def _signs(element: str) -> list[str]:
@@ -47,7 +46,6 @@ def _signs(element: str) -> list[str]:
     is_linked = "mp" in signs or len(signs) > MAX_SIGNS
     written = []
     for choice in itertools.product((True, False), repeat=1 if is_linked else len(signs)):
-        upper = iter(choice * len(signs) if is_linked else choice)
-        text = SIGN.sub(lambda sign: "+" if next(upper) == (sign[1] == "pm") else "-", element)  # noqa: B023
-        written.append(re.sub(r"(^|=)\s*\+", r"\1", text))
+        upper = iter(choice * len(signs))
+        written.append(SIGN.sub(lambda sign: "+" if next(upper) == (sign[1] == "pm") else "-", element))  # noqa: B023
     return written

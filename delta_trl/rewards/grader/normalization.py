@@ -39,12 +39,12 @@ FUNCTIONS = (
     "log ln lg exp gcd lcm max min det lim"
 ).split()
 FONT = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm"
-    r"|emph|underline)\s*\{((?:[^{}]|[\^_]\s*\{[^{}]*\})*)\}"
+    r"(\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm"
+    r"|emph|underline))\s*\{((?:[^{}]|[\^_]\s*\{[^{}]*\})*)\}"
 )
 NO_LETTER = r"(?![A-Za-z])"
 TYPED = r"(?<![\\A-Za-z])"  # without its backslash
-# Patterns and what replaces them, in this order. Runs of spaces are one space before each of them.
+# Patterns and what replaces them, in this order. Runs of spaces are one space before each table.
 BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
     [(re.compile(pattern), replacement) for pattern, replacement in table]
     for table in (
@@ -110,7 +110,7 @@ def normalize(text: str) -> str:
     text = re.sub(r"\s+", " ", text).lstrip(" ,;:=").rstrip(" .,;:")
     while text.startswith("{") and text.endswith("}") and is_balanced(text[1:-1]):
         text = text[1:-1].strip()
-    if THOUSANDS.match(text.lstrip("-+ ").removeprefix("\\usd ")) or not re.search(r"[(\[{]|\\lbrace|, ", text):
+    if THOUSANDS.match(text) or not re.search(r"[(\[{]|\\lbrace|, ", text):
         text = THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     if not re.search(r"[,;]", text):
         text = THOUSANDS_SPACED.sub(lambda match: match[0].replace(" ", ""), text)
@@ -118,8 +118,9 @@ def normalize(text: str) -> str:
 
 
 def _replaced(text: str, table: list[tuple[re.Pattern, str]]) -> str:
+    text = re.sub(r"\s+", " ", text)
     for pattern, replacement in table:
-        text = pattern.sub(replacement, re.sub(r"\s+", " ", text))
+        text = pattern.sub(replacement, text)
     return text
 
 
@@ -134,19 +135,17 @@ def _from_unicode(text: str) -> str:
 
 
 def _font(match: re.Match) -> str:
-    r"""A font around a number, a function or a bold letter is dropped; other words become `\text{...}`."""
-    command, word = match[0], match[1].strip()
-    if word in FUNCTIONS and (word not in ("min", "sec") or command.startswith("\\operatorname")):  # minutes
+    r"""A font around a number, a function or one letter is dropped; other words become `\text{...}`."""
+    command, word = match.groups()
+    if word in FUNCTIONS and (word not in ("min", "sec") or command == "\\operatorname"):  # minutes
         return f"\\{word} "
-    if word.lower() == "infinity":
+    if word == "infinity":
         return "\\infty "
-    if not word or re.fullmatch(r"[-+\d.,/()^ ]+|\\usd|[€£]|\d.*|\w*_.*", word):
+    if re.fullmatch(r"[-+\d.,/()^ ]+|\\usd|[€£]|\d.*|\w*_.*", word):
         return f" {word} "
-    if len(word) == 1 and command.startswith(("\\mathbf", "\\boldsymbol", "\\bm", "\\mathit")):
+    if len(word) == 1 and not command.startswith("\\text"):
         return f" {word} "
-    if len(word) == 1 and command.startswith("\\mathrm") and word in "eidx":
-        return word
-    return f"\\text{{{match[1]}}}"
+    return f"\\text{{{word}}}"
 
 
 def _with_braces(text: str) -> str:

@@ -34,7 +34,7 @@ def _unsigned(text: str) -> Fraction | None:
         return _decimal(text)
     if match := RATIO.fullmatch(FRACTION.sub(r" \1/\2", text)):
         above, below = map(_decimal, match.groups()[1:])
-        if not below or (match[1] and not 0 <= above < below):
+        if not below:
             return None
         return int(match[1] or 0) + above / below
     if (match := POWER_OF_TEN.fullmatch(text)) and abs(exponent := int(match[2])) <= MAX_EXPONENT:

@@ -55,8 +55,6 @@ def parse(text: str, is_complex: bool) -> sympy.Basic | sympy.MatrixBase:
         return sympy.Rational(value.numerator, value.denominator)
     text = DEGREES.sub(r"{\\frac{\1\\pi}{180}}", text)
     text = ODD_ROOT.sub(r"(-\\sqrt[\1]{\2})", text)
-    text = text.replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
-    text = text.replace("\\\\", "\\\\ ")  # latex2sympy takes what follows the end of a row for a command
     try:
         expression = latex2sympy(
             normalize_latex(with_symbols(text), LATEX),
@@ -69,21 +67,18 @@ def parse(text: str, is_complex: bool) -> sympy.Basic | sympy.MatrixBase:
         raise
     except Exception as error:  # latex2sympy raises Exception itself, and whatever sympy raises on nonsense
         raise UnreadableError(text) from error
-    if not isinstance(expression, (sympy.Basic, sympy.MatrixBase)):
-        raise UnreadableError(text)
-    if is_complex and isinstance(expression, sympy.Expr):
+    if is_complex:
         return expression.subs({name: sympy.I for name in expression.free_symbols if name.name in ("i", "I")})
     return expression
 
 
 def with_symbols(text: str) -> str:
-    r"""With one plain symbol for each decorated name (`E_1`, `v_{\text{max}}`, `a^*`), accent, or text."""
+    r"""Replace each decorated name (`E_1`, `v_{\text{max}}`, `a^*`), accent and text by one plain symbol."""
 
     def symbol(match: re.Match) -> str:
         if match["name"] is None:
             return match[0]
         name = re.sub(r"\\(?:text|mathrm)(?![A-Za-z])|[{}\s\\]", "", match[0])
-        plain = f"Q_{{{zlib.crc32(name.encode())}}}"
-        return f"{{{plain}}}" if text[: match.start()].rstrip().endswith("^") else f" {plain} "
+        return f" Q_{{{zlib.crc32(name.encode())}}} "
 
     return NAME.sub(symbol, text)

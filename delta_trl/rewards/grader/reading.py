@@ -3,11 +3,12 @@ r"""Reads a text into values. A text may have several readings: `(1, 4)` is a po
 import functools
 import itertools
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import sympy
 
-from .brackets import is_balanced, split_top_level, squeeze
+from .brackets import is_balanced, split_top_level
 from .expressions import nearly_equal, numeric
 from .forms import RefusedError
 from .lists import EQUALITY, INEQUALITY, NAME, OR, SYSTEMS, read_list, split_elements
@@ -50,7 +51,7 @@ NAMING = re.compile(r"[A-Za-z]|[A-Z]{2,3}|\\[a-z]+|[A-Za-z]\s*\([^()=]*\)|\\angl
 SENTENCE = re.compile(rf"(?=.*\d)(?:.*?{WORD}){{4}}|(?:.*?{WORD}){{{MAX_GOLD_WORDS + 1}}}", re.DOTALL)
 JOINT = re.compile(r"[\s,;]|\band\b")
 LETTERS = re.compile("[A-J]{2,}")  # of several choices
-CONSTANTS = ("e", "i", "\\pi", "\\infty", "\\emptyset")
+CONSTANTS = ("e", "i", "\\pi", "\\infty")
 
 
 CONDITION = re.compile(
@@ -60,8 +61,8 @@ CONDITION = re.compile(
 )
 CONSTANT = re.compile(r".*\+\s*([Cc])\s*")
 MATRIX = re.compile(
-    r"(?P<scalar>[^&=,()]*?)\s*[(\[]?\s?\\begin\s?\{(?P<kind>[pbB]?matrix|array)\}(?:\s?\{[clr| ]*\})?(?P<rows>.*?)"
-    r"\\end\s?\{(?P=kind)\}\s?[)\]]?",
+    r"(?P<scalar>[^&=,()]*?)\s*[(\[]?\s?\\begin\s?\{(?P<kind>[pbB]?matrix|array)\}(?:\s?\{[clr| ]*\})?"
+    r"(?P<rows>(?:(?!\\end).)*)\\end\s?\{(?P=kind)\}\s?[)\]]?",
     re.DOTALL,
 )
 ROW_END = re.compile(r"\\\\(?:\s?\[[^\]]*\])?")
@@ -81,7 +82,7 @@ def read_gold(gold: str) -> Target | None:
     text = normalize(gold) if len(gold) <= MAX_GOLD_LENGTH else ""
     if (numeral := read_number(text)) is not None:
         return Target(text, (numeral,))
-    if not text or UNREAD.search(text) or SENTENCE.match(ENVIRONMENT.sub("", unwrap(text))):
+    if not text or UNREAD.search(text) or SENTENCE.match(ENVIRONMENT.sub("", text)):
         return None
     bare, bound = without_condition(text)
     try:
@@ -97,8 +98,6 @@ def _is_readable(value: Value) -> bool:
     """Whether a value of a gold can be compared."""
     match value:
         case Expression():
-            if "\\begin" in value.text:
-                return False
             try:
                 parse_together(value.text)
             except UnreadableError:
@@ -121,7 +120,7 @@ def without_condition(text: str) -> tuple[str, str | None]:
     if match and not INEQUALITY.search(match["value"]) and not MEMBER.match(match["value"]):
         name = match["name"] or match["all"]
         if re.search(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", match["value"]) and is_balanced(match["value"]):
-            return match["value"], name if match["set"] else None
+            return match["value"], name
     constant = CONSTANT.fullmatch(text)
     return text, constant[1] if constant else None
 
@@ -136,8 +135,8 @@ def read(text: str) -> Readings:
     if (numeral := read_number(text)) is not None:
         return (numeral,)
     letters = JOINT.sub("", unwrap(text))
-    if LETTERS.fullmatch(letters) and sorted(set(letters)) == list(letters):
-        return (Collection(tuple((Choice(letter),) for letter in letters)), *_read_mathematics(text))
+    if LETTERS.fullmatch(letters):
+        return (Collection(tuple((Choice(letter),) for letter in letters)),)
     letter, content = split_label(text)
     if letter:
         named = read(content) if content != text else ()
@@ -168,18 +167,23 @@ def _read_mathematics(text: str) -> Readings:
 
 def _read_matrix(match: re.Match) -> Readings:
     """A matrix as the tuple of its rows; a single row or column is a tuple that knows which of the two it is."""
-    rows = [row.split("&") for row in ROW_END.split(match["rows"]) if row.strip()]
-    items = [tuple(_scaled(match["scalar"], cell.strip()) for cell in row) for row in rows]
-    if len(rows) > 1 and max(map(len, rows)) > 1:
-        return (Tuple(tuple((Tuple(row),) for row in items)),)
-    return (Tuple(tuple(itertools.chain.from_iterable(items)), "row" if len(rows) == 1 else "column"),)
+    rows = []
+    for text in ROW_END.split(match["rows"]):
+        if text.strip():
+            cells = text.split("&")
+            rows.append(tuple(_scaled(match["scalar"], cell) for cell in cells))
+    if len(rows) == 1:
+        return (Tuple(rows[0], "row"),)
+    if max(map(len, rows), default=0) > 1:
+        return (Tuple(tuple((Tuple(row),) for row in rows)),)
+    return (Tuple(tuple(itertools.chain(*rows)), "column"),)
 
 
 def _scaled(scalar: str, cell: str) -> Readings:
     """The readings of a matrix's cell, multiplied by the factor before the matrix."""
-    factor, value = exact(f"{scalar}1" if scalar in ("", "-") else scalar), exact(cell)
     if not scalar:
         return read(cell)
+    factor, value = exact(scalar), exact(cell)
     return read(f"{scalar}({cell})" if factor is None or value is None else str(factor * value))
 
 
@@ -188,32 +192,29 @@ def _read_system(text: str) -> Readings:
     `x = 2, y = 3` as a tuple in the order of its names, and several such systems as a collection. Values of one name
     (`x = 2, x = 3`) are a collection; of names that are counted (`x_1 = 2, x_2 = 3`), too.
     """
-    if INEQUALITY.search(text):
-        return ()
     systems = [split_elements(system) for system in split_top_level(text, SYSTEMS)]
     if min(map(len, systems)) < 2:
         systems = [split_elements(text)]
     points = []
     for system in systems:
-        pairs = [[side.strip() for side in split_top_level(equation, EQUALITY)] for equation in system]
-        if len(pairs) < 2 or not all(len(pair) == 2 and NAME.fullmatch(pair[0]) and pair[1] for pair in pairs):
+        sides = [split_top_level(equation, EQUALITY) for equation in system]
+        pairs = [tuple(map(str.strip, pair)) for pair in sides]
+        if len(pairs) < 2 or not all(len(pair) == 2 and NAME.fullmatch(pair[0]) for pair in pairs):
             return ()
         together = Collection(tuple(read(value) for _, value in pairs))
-        point = _named([(squeeze(name), value) for name, value in pairs])
+        point = _named(pairs)
         if point is None or (len(systems) == 1 and re.search(OR, text)):
             return (together,)
         points.append(point)
-    if len({point.label for point in points}) > 1:
-        return ()
     if len(points) > 1:
         return (Collection(tuple((point,) for point in points)),)
-    stems = {squeeze(name).partition("_")[0] for name, _ in pairs}
+    stems = {name.partition("_")[0] for name, _ in pairs}
     return (*points, together) if len(stems) == 1 else (*points,)
 
 
-def _named(pairs: list[tuple[str, str]]) -> Tuple | None:
+def _named(pairs: Sequence[tuple[str, ...]]) -> Tuple | None:
     """Values with names as a tuple in the order of the names; None if they do not tell all values apart."""
-    names = sorted({name for name, _ in pairs if name})
+    names = sorted({name for name, _ in pairs})
     if len(names) < len(pairs):
         return None
     return Tuple(tuple(read(value) for _, value in sorted(pairs)), " ".join(names))
@@ -222,18 +223,30 @@ def _named(pairs: list[tuple[str, str]]) -> Tuple | None:
 def _read_list(text: str, brackets: str, elements: list[str]) -> Readings:
     """A list as a tuple, a collection, a set of real numbers, as its brackets allow."""
     items = tuple(_point(read(element)) for element in elements)
-    points = read_set(text)
-    words = [(plain_words(f"{before} {after}"), value) for before, value, after in map(split_words, elements)]
-    named = None if any(parse_unit(word) for word, _ in words) else _named(words)  # `5 red, 3 blue`
-    readings: dict[str, Readings] = {
-        "": (named,) if named else (Collection(items), Tuple(items)),
-        "()": (Tuple(items),),
-        ":": (Tuple(items, ":"),),
-        "\\lbrace\\rbrace": (Collection(items),),
-    }
-    ends = (Words(brackets[:1]),), (Words(brackets[1:]),)  # of an interval between unknowns
-    lists = readings.get(brackets, (Tuple((ends[0], *items, ends[1])),)) if all(items) else ()
+    lists: Readings
+    if brackets == "()":
+        lists = (Tuple(items),)
+    elif brackets == "\\lbrace\\rbrace":
+        lists = (Collection(items),)
+    elif brackets:  # those of an interval between unknowns count, as does the colon of a ratio
+        lists = (Tuple(((Words(brackets),), *items)),)
+    elif named := _read_counts(elements):
+        lists = (named,)
+    else:
+        lists = (Collection(items), Tuple(items))
+    points = read_set(text) if brackets or "\\infty" in text else None  # finite pairs are points
     return lists if points is None else (*lists, points)
+
+
+def _read_counts(elements: list[str]) -> Tuple | None:
+    """The values of `5 red, 3 blue`, named by their words; None if the words are units, or name no value."""
+    pairs = []
+    for before, value, after in map(split_words, elements):
+        word = plain_words(f"{before} {after}")
+        if parse_unit(word):
+            return None
+        pairs.append((word, value))
+    return _named(pairs)
 
 
 def _point(readings: Readings) -> Readings:
@@ -247,15 +260,16 @@ def _read_sides(text: str) -> Readings:
     `42 = x`. `\sqrt{2} \approx 1.41` gives both sides.
     """
     first, *rounded = [part.strip() for part in split_top_level(text, APPROXIMATELY)]
-    sides = _sides(first)
+    sides = [side.strip() for side in split_top_level(first, EQUALITY)]
     if len(sides) == 1 and not rounded:
         return _read_inequality(text)
-    values = {side: None if is_wordy(side) else numeric(side.replace("\\usd", "")) for side in sides}
+    values = {side: numeric(side.replace("\\usd", "")) for side in sides}
     for side, other in itertools.pairwise(side for side in sides if values[side] is not None):
         written = exact(side), exact(other)
         if not nearly_equal(values[side], values[other]) or (None not in written and written[0] != written[1]):
             raise RefusedError("the sides disagree")
-    value = sides[0] if len(sides) == 2 and _is_name(sides[1]) and not _is_name(sides[0]) else sides[-1]
+    is_turned = len(sides) == 2 and _name(sides[1]) and not _name(sides[0])
+    value = sides[0] if is_turned else sides[-1]
     for side in rounded:
         exact_value, decimal = values[value], re.sub(r"\\usd\s*|,", "", side)
         if exact_value is None or split_unit(decimal)[1]:
@@ -271,13 +285,13 @@ def _read_sides(text: str) -> Readings:
     if len(sides) != 2:
         return readings
     left, right = map(Expression, sides)
-    return (Equation(left, "=", right, _name(sides[0]) if _is_name(sides[0]) else None, readings), *readings)
+    return (Equation(left, "=", right, _name(sides[0]), readings), *readings)
 
 
 def _read_inequality(text: str) -> Readings:
     """An inequality that describes no set of real numbers, such as `x^2 < 4`."""
     sides, sign = split_top_level(text, INEQUALITY), INEQUALITY.search(text)
-    if len(sides) != 2 or not all(sides) or sign is None:
+    if len(sides) != 2 or sign is None:
         return ()
     if sign[0] in (">", "\\ge"):
         sides.reverse()
@@ -290,9 +304,9 @@ def _read_value(text: str) -> Readings:
         return (Words(f"{base[1].upper()} base {base[2] or BASES.index(base[3]) + 2}"),)
     before, rest, after = split_words(text)
     if before:
-        return read(f"{rest} {after}".strip())
+        return read(f"{rest} {after}")
     value, written = split_unit(text)
-    if written and (unit := parse_unit(written)):
+    if unit := parse_unit(written):
         return (Quantity(read_term(value), *unit),)
     if after:
         return read(rest)
@@ -301,20 +315,12 @@ def _read_value(text: str) -> Readings:
 
 def _rounds_to(value: sympy.Expr, text: str) -> bool:
     """Whether a decimal is the value, rounded or cut off."""
-    rest, unit = value - sympy.Rational(text), sympy.Rational(1, 10 ** len(text.partition(".")[2]))
-    return bool(2 * abs(rest) <= unit or ("." in text and abs(rest) < unit and rest * value > 0))
+    rest, last_digit = value - sympy.Rational(text), sympy.Rational(1, 10 ** len(text.partition(".")[2]))
+    return bool(2 * abs(rest) <= last_digit or (abs(rest) < last_digit and rest * value > 0))
 
 
-def _sides(text: str) -> list[str]:
-    sides = [side.strip() for side in split_top_level(text, EQUALITY)]
-    return [MEMBER.sub("", side) for side in (sides if all(sides) else [text])]
-
-
-def _name(text: str) -> str:
-    return squeeze(re.sub(r"\\text(?![a-z])|[{}]", "", text)).lower()
-
-
-def _is_name(text: str) -> bool:
-    """Whether a side only names a value: a symbol, a word, a segment `AB`, `f(x)`."""
+def _name(text: str) -> str | None:
+    """The side of an equation that only names a value: a symbol, a word, a segment `AB`, `f(x)`; else None."""
     rest = re.sub(r"Q_\{\d+\}", "x", with_symbols(text)).strip()
-    return bool(NAMING.fullmatch(rest)) and rest not in CONSTANTS
+    is_name = NAMING.fullmatch(rest) and rest not in CONSTANTS
+    return re.sub(r"\\text(?![a-z])|[{} ]", "", text) if is_name else None

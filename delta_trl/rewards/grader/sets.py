@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import sympy
 
-from .brackets import split_top_level, squeeze
+from .brackets import split_top_level
 from .expressions import number
 from .lists import AND, INEQUALITY, NAME, OR, SEPARATOR, read_list
 from .parsing import UnreadableError
@@ -17,7 +17,7 @@ UNION = re.compile(rf"{OR}|\\cup(?![A-Za-z])")
 WITHOUT = re.compile(r"\\setminus(?![A-Za-z])")
 MEMBER = re.compile(r"^\s*[A-Za-z]\s*\\in(?![A-Za-z])\s*(?:\\mathbb\s*\{\w\}\s*[|:])?")
 BUILDER = re.compile(
-    r"\\lbrace\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*(.*[<>].*|.*\\(?:le|ge|neq).*)\\rbrace"
+    r"\s*\\lbrace\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*(.*[<>].*|.*\\(?:le|ge|neq).*)\\rbrace\s*"
 )
 
 NAMED = {"\\mathbb{R}": sympy.S.Reals, "\\emptyset": sympy.S.EmptySet, "\\lbrace\\rbrace": sympy.S.EmptySet}
@@ -25,13 +25,11 @@ NAMED = {"\\mathbb{R}": sympy.S.Reals, "\\emptyset": sympy.S.EmptySet, "\\lbrace
 
 def read_set(text: str) -> RealSet | None:
     """The set of real numbers that a text describes; None if it describes none, or has two variables."""
-    text = text.strip()
     if builder := BUILDER.fullmatch(text):
         inner = read_set(builder[2])
         return inner and RealSet(inner.points, None, inner.bounds)
     if len(pieces := split_top_level(text, UNION)) > 1:
         return _joined(pieces, sympy.Union)
-    text = MEMBER.sub("", text)
     if len(pieces := split_top_level(text, WITHOUT)) == 2:
         return _joined(pieces, sympy.Complement)
     if len(pieces := split_top_level(text, SEPARATOR)) > 1:
@@ -42,8 +40,8 @@ def read_set(text: str) -> RealSet | None:
         if both is None or not both.points.is_empty or re.search(AND, text):
             return both
         return _joined(pieces, sympy.Union)  # "x < 1, x > 3": no number is both
-    if squeeze(text) in NAMED:
-        return RealSet(NAMED[squeeze(text)])
+    if (known := NAMED.get(text.replace(" ", ""))) is not None:
+        return RealSet(known)
     try:
         return _of_inequality(text) if INEQUALITY.search(text) else _of_brackets(text)
     except UnreadableError:
@@ -67,10 +65,9 @@ def _of_brackets(text: str) -> RealSet | None:
     if len(elements) != 2 or not brackets:
         return None
     start, end = map(_bound, elements)
-    is_closed = brackets[0] == "[", brackets[1] == "]"
-    if not (start < end) or (start.is_infinite and is_closed[0]) or (end.is_infinite and is_closed[1]):
+    if not (start < end):
         return None  # (3, -2) is a point
-    return RealSet(sympy.Interval(start, end, not is_closed[0], not is_closed[1]), None, _terms(elements))
+    return RealSet(sympy.Interval(start, end, brackets[0] == "(", brackets[1] == ")"), None, _terms(elements))
 
 
 def _of_inequality(text: str) -> RealSet | None:
@@ -78,12 +75,10 @@ def _of_inequality(text: str) -> RealSet | None:
     sides = [side.strip() for side in split_top_level(text, INEQUALITY)]
     signs = INEQUALITY.findall(text)
     names = [side for side in sides if NAME.fullmatch(side) and side not in ("e", "\\pi", "\\infty")]
-    if len(sides) != len(signs) + 1 or len(names) != 1:
+    if len(names) != 1:
         return None
     points: sympy.Set = sympy.S.Reals
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
-        if names[0] not in (left, right):
-            return None
         bound = _bound(right if left == names[0] else left)
         if sign == "\\neq":
             points -= sympy.FiniteSet(bound)
@@ -93,7 +88,7 @@ def _of_inequality(text: str) -> RealSet | None:
             points &= sympy.Interval(bound, sympy.oo, sign in "<>", True)
     if points.is_empty:
         return None
-    return RealSet(points, squeeze(names[0]), _terms(side for side in sides if side != names[0]))
+    return RealSet(points, names[0], _terms(side for side in sides if side != names[0]))
 
 
 def _bound(text: str) -> sympy.Expr:
@@ -104,4 +99,4 @@ def _bound(text: str) -> sympy.Expr:
 
 
 def _terms(bounds: Iterable[str]) -> frozenset[Term]:
-    return frozenset(read_term(squeeze(bound)) for bound in bounds if "\\infty" not in bound)
+    return frozenset(read_term(bound) for bound in bounds if "\\infty" not in bound)

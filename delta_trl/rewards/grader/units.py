@@ -9,7 +9,7 @@ import re
 
 import sympy
 
-from .words import TEXT, is_wordy
+from .words import TEXT
 
 
 Unit = tuple[sympy.Expr, dict[str, int]]
@@ -81,7 +81,7 @@ QUANTITY = re.compile(
     rf"(?P<value>.*?[\d}})\]!'a-z|])(?P<unit>\s*(?!/){UNIT}(?:\s*(?:\\cdot\s*)?{UNIT})*)\s*$", re.DOTALL
 )
 FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")  # what follows is its angle, no unit
-CURRENCY = re.compile(r"(-?\s*)(\\usd|[€£])\s*(.+)", re.DOTALL)
+CURRENCY = re.compile(r"^(-?\s*)(\\usd|[€£])\s*(.+)", re.DOTALL)
 SPELLED = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -103,17 +103,17 @@ TOKEN = re.compile(
 
 def split_unit(text: str) -> tuple[str, str]:
     """Value and unit of a quantity; the unit is empty if there is none."""
-    text = CURRENCY.sub(r"\1\3 \2", text) if CURRENCY.fullmatch(text) else text
+    text = CURRENCY.sub(r"\1\3 \2", text)
     match = QUANTITY.match(text)
-    if not match or is_wordy(match["value"]) or FUNCTION.search(match["value"]):
+    if not match or FUNCTION.search(match["value"]):
         return text, ""
-    return match["value"].strip(), match["unit"].strip()
+    return match["value"], match["unit"]
 
 
 def parse_unit(text: str) -> Unit | None:
     """The unit that a text spells; None if it is not a known one."""
     for pattern, replacement in SPELLED:
-        text = pattern.sub(replacement, re.sub(r"\s+", " ", text))
+        text = pattern.sub(replacement, text)
     if TOKEN.sub("", text).strip():
         return None
     factor, powers, sign = sympy.S.One, collections.Counter[str](), 1
@@ -131,7 +131,7 @@ def parse_unit(text: str) -> Unit | None:
 
 def _look_up(word: str) -> tuple[sympy.Expr, str] | None:
     lower = word.lower()
-    for spelling in (word, lower, lower.removesuffix("s") if len(lower) > 2 else lower):
+    for spelling in (word, lower, lower.removesuffix("s")):
         if spelling in UNITS and (spelling == word or len(word) > 1):  # 5M is not 5 m
             return UNITS[spelling]
     return None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import sympy
 
-from .forms import WORK, operations, work
+from .forms import operations, work
 from .numerals import exact
 from .parsing import UnreadableError, parse_together
 
@@ -90,7 +90,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuple:
-    """Elements in order, each with its readings. `label` holds the names of unknowns, or says row, column or ratio."""
+    """Elements in order, each with its readings. `label` holds the names of unknowns, or says row or column."""
 
     items: tuple["Readings", ...]
     label: str | None = None
@@ -127,9 +127,7 @@ class Equation:
         """Whether the left side is an expression of unknowns, and no name or operation: `x + y`, `x^2`."""
         if self.sign != "=":
             return True
-        if self.name or NO_TERM.match(self.left.text):
-            return False
-        if any(re.match(pattern, self.left.text) for pattern in WORK.values()):
+        if NO_TERM.match(self.left.text):
             return False
         try:
             (left,) = parse_together(self.left.text)
@@ -140,7 +138,7 @@ class Equation:
 
 Value = Term | Quantity | Words | Choice | Tuple | Collection | RealSet | Equation
 Readings = tuple[Value, ...]
-"""What a text may mean, the preferred reading first."""
+"""The possible meanings of a text, the preferred one first."""
 
 
 def kind(value: Value) -> type:

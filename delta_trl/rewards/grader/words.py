@@ -25,7 +25,6 @@ LOOSE_WORD = (
 AROUND = re.compile(
     rf"(?P<before>(?:{LOOSE_WORD}[\s,.:!]*)*)(?P<value>.*?)(?P<after>(?:[\s,.]*{LOOSE_WORD})*[\s,.]*)", re.DOTALL
 )
-OPEN_END = re.compile(r"\s*[-+*/^=<>]")
 # Words that change the value beside them
 MEANING = re.compile(
     r"\d|(?i:\b(?:or|and|not|nor|but|no|minus|negative|plus|times|over|root|squared|cubed|to|dozens?|hundreds?|thousands?"
@@ -37,23 +36,20 @@ MEANING = re.compile(
 
 def unwrap(text: str) -> str:
     r"""The words of `\text{...}` without it."""
-    return re.sub(r"\s+", " ", re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)).strip(" ,;:!'\".")
+    return re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).strip(" ,;:!'\".")
 
 
 def plain_words(text: str) -> str:
     """Lower case, no punctuation, no articles, synonyms replaced: equal strings mean the same."""
-    words = WORD.findall(unwrap(text).replace("'", "").replace("\\emptyset", "empty set"))
+    words = WORD.findall(unwrap(text))
     joined = " ".join(word for word in words if word == "A" or word.lower() not in DROPPED).lower()
     return SYNONYMS.get(joined, joined)
 
 
 def is_wordy(text: str) -> bool:
     """Whether a text is made of words, not of mathematics with at most a unit."""
-    inside = " ".join(re.findall(r"\\text\s*\{([^{}]*)\}", text))
-    outside = re.sub(r"\\(?:begin|end)\s*\{[a-z]*\*?\}|\\[A-Za-z]+|_\s*(?:\{[^{}]*\}|\w+)", " ", text)
-    has_words = re.search("[A-Za-z]{2}", inside) or re.search(
-        "(?<![A-Za-z])(?:[A-Za-z]{3,}|[Nn]o|[A-Z]{2,})(?![A-Za-z])", outside
-    )
+    bare = re.sub(r"\\(?:begin|end)\s*\{[a-z]*\*?\}|\\[A-Za-z]+|_\s*(?:\{[^{}]*\}|\w+)", " ", text)
+    has_words = re.search("(?<![A-Za-z])(?:[A-Za-z]{3,}|[Nn]o|[A-Z]{2,})(?![A-Za-z])", bare)
     return bool(has_words) and not re.search(r"[=<>^_]|\\(?:le|ge|frac|sqrt|cdot|times)\b", text)
 
 
@@ -62,11 +58,9 @@ def split_words(text: str) -> tuple[str, str, str]:
     match = AROUND.fullmatch(text)
     assert match is not None  # the value may be everything
     before, value, after = match.groups()
-    if MEANING.search(before) or OPEN_END.match(value + after):
-        before, value = "", before + value
-    if MEANING.search(after) or OPEN_END.search(value.rstrip()[-1:]):
-        value, after = value + after, ""
-    return (before, value.strip(), after.strip(" ,.")) if value.strip() else ("", text, "")
+    if not value.strip() or MEANING.search(f"{before} {after}"):
+        return "", text, ""
+    return before, value.strip(), after.strip(" ,.")
 
 
 def split_label(text: str) -> tuple[str | None, str]:

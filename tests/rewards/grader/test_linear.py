@@ -42,3 +42,8 @@ def test_takes_time_in_proportion(function):
             if took > SECONDS or (took > SECONDS / 5 and took > 3 * half):
                 slow.append(f"{prefix!r}, then {repeated!r}: {took:.2f} s, for half of it {half:.2f} s")
     assert not slow, "\n".join(slow)
+
+
+def test_boxes_in_boxes_are_not_copied_once_for_each():
+    depth = 20_000
+    assert seconds(extract_answer, "\\boxed{" * depth + "}" * depth) < SECONDS
