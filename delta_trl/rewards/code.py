@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from ..sandbox.unit_tests import METHOD, CallTests, Suite, Tests
-from .grader.extraction import THINK_TAG, Completions, message_text
-from .reasoning import graded_texts
+from .grader.extraction import THINK_TAG, Completions
+from .reasoning import begun_texts, graded_texts
 
 
 logger = logging.getLogger(__name__)
@@ -45,12 +45,8 @@ class Fence(NamedTuple):
         return "python" if PYTHON.match(self.info) else self.info.partition(" ")[0].lower()
 
     def ends(self, opening: "Fence") -> bool:
-        """Whether it closes a block, or opens one of Python after a block that was not closed."""
-        if self.language == "python":
-            return self.mark == opening.mark and len(self.lead) <= len(opening.lead)
-        is_language = re.fullmatch(r"\w[\w.:+-]*", self.info)  # unlike ```</answer> and "``` It works."
-        # A fence that is indented further is part of the block, as in a docstring's example.
-        return not is_language and self.mark.startswith(opening.mark) and len(self.lead) <= len(opening.lead) + 3
+        """Whether it ends a block. One that is indented further is part of the block, as in a docstring's example."""
+        return self.mark.startswith(opening.mark) and len(self.lead) <= len(opening.lead) + 3
 
 
 def read_fence(line: str) -> Fence | None:
@@ -103,15 +99,14 @@ def read_blocks(text: str) -> list[tuple[str, str]]:
             blocks.append(("", "\n".join([*lines, ""])))  # a fence that closes what the prompt has opened
         elif fence and (opening is None or fence.ends(opening)):
             if opening is not None:
-                blocks.append((opening.language, _without_indent([*lines, ""], opening)))
+                blocks.append((opening.language, textwrap.dedent("\n".join([*lines, ""]))))
             opening = fence if opening is None or fence.language == "python" else None
             lines = []
         else:
             lines.append(line)
     if opening is not None:  # the completion ends inside its last block
-        if lines and lines[-1].rstrip().endswith(opening.mark):  # print(1)```
-            lines[-1] = lines[-1].rstrip().removesuffix(opening.mark)
-        blocks.append((opening.language, _without_indent(lines, opening)))
+        content = "\n".join(lines).removesuffix(opening.mark)  # print(1)```
+        blocks.append((opening.language, textwrap.dedent(content)))
     return [block for block in blocks if block[1].strip()] or [("python", text)]
 
 
@@ -134,15 +129,9 @@ def last_program(blocks: list[tuple[str, str]], asked: set[str]) -> str:
         language, code = block
         likely = LANGUAGES.get(language, 0)
         suits = asked <= set(DEFINED.findall(code)) if asked else READS.search(code) is not None
-        return likely > 0 and suits, likely
+        return suits, likely
 
     return max(reversed(blocks), key=rank)[1]
-
-
-def _without_indent(lines: list[str], fence: Fence) -> str:
-    """A block's text; with an indented fence, without the indentation that its lines share."""
-    text = "\n".join(lines)
-    return textwrap.dedent(text) if fence.lead else text
 
 
 class CodeReward:
@@ -228,8 +217,7 @@ class CodeReward:
             ValueError: If there are not as many `tests` as completions.
         """
         texts = graded_texts(completions, prompts, self.reasoning_opened)
-        prompts = prompts or [""] * len(texts)
-        begun = [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
+        begun = begun_texts(prompts or [""] * len(texts))
         jobs = list(zip(texts, tests, begun, strict=True))
         with ThreadPoolExecutor(self.sandbox.workers) as threads:
             results = list(threads.map(lambda job: self._grade(*job), jobs))

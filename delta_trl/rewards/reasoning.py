@@ -27,9 +27,13 @@ def graded_texts(completions: Completions, prompts: list | None = None, reasonin
         return [text if _is_parsed(completion) else "<think>" + text for completion, text in pairs]
     if not prompts:
         return texts
-    begun = [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
-    opened = [OPENED.search(text[-40:]) for text in begun]
+    opened = [OPENED.search(text[-40:]) for text in begun_texts(prompts)]
     return [tag[0] + text if tag else text for tag, text in zip(opened, texts, strict=True)]
+
+
+def begun_texts(prompts: list) -> list[str]:
+    """The texts that completions may continue: each prompt, or what an assistant's message at its end says."""
+    return [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
 
 
 def warn_of_hidden_reasoning(

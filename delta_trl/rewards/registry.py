@@ -8,7 +8,7 @@ from typing import Any
 from ..arguments.lookup import check_options, import_dotted, nearest
 
 
-# By name, what makes a reward of the options. Nothing is imported before it is asked for.
+# Factories of rewards by name. `get_reward` imports only the one that it needs.
 FACTORIES = {
     "math_reward": "delta_trl.rewards.math.MathReward",
     "code_reward": "delta_trl.rewards.code.CodeReward",
