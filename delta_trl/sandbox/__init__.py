@@ -10,7 +10,7 @@ Not covered: bugs of the kernel; side channels through shared hardware; in tier 
 (`stat`), and, for other users than root, a thread limit that leaves out the user's other threads. Without a tier the
 sandbox refuses to run. Formats, policy and tiers: docs/sandbox.md.
 
-Read on the host `unit_tests` (formats), `grading`, `local` (attempts), `worker` (one process); in the worker
+Read on the host `unit_tests` (formats), `grading`, `local`, `retries`, `worker` (one process); in the worker
 `jail/zygote`, `jail/confinement`, `jail/child` (one execution), and there `jail/program` for standard input
 and calls, or `jail/suite` for tests that are code.
 """

@@ -3,18 +3,17 @@
 import logging
 import os
 import platform
-import time
 from typing import Literal
 
-from .limits import Limits, Outcome, Result
+from .limits import Limits, Result
 from .pool import WorkerError, WorkerPool
+from .retries import retried
 from .worker import TierError, Worker
 
 
 logger = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 3
-RETRY_SECONDS = 0.1  # doubled after each attempt: a shortage of memory or processes may pass
+RETRY_SECONDS = 0.1  # a shortage of memory or processes may pass
 # A program whose attempts must all fail in a jail. It runs once when a tier is chosen: a kernel may accept rules
 # without applying them.
 SELF_CHECK = """\
@@ -91,22 +90,16 @@ class Sandbox:
         """
         Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
 
-        An attempt without a result, such as one whose worker is lost, is repeated. If all fail, the sandbox has failed
-        (`Outcome.SANDBOX_ERROR`).
+        An attempt without a result, such as one whose worker is lost, is repeated, see `retried`.
         """
         if lowered := limits.lowered():
             raise SandboxUnavailableError(f"{lowered}. Raise it with `ulimit`, or promise less in `Limits`.")
-        problem = ""
-        for attempt in range(MAX_ATTEMPTS):
-            if attempt:
-                time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
-            try:
-                with self._pool.borrow() as worker:
-                    return worker.execute(jobs, limits)
-            except (WorkerError, OSError) as error:
-                problem = str(error)
-            logger.warning("Sandbox execution failed (attempt %d of %d): %s", attempt + 1, MAX_ATTEMPTS, problem)
-        return Result(Outcome.SANDBOX_ERROR, stderr=problem.encode())
+
+        def run() -> Result:
+            with self._pool.borrow() as worker:
+                return worker.execute(jobs, limits)
+
+        return retried(run, (WorkerError, OSError), RETRY_SECONDS, "Sandbox execution")
 
     def _start(self) -> Worker:
         with self._pool.lock:

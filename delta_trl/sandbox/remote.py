@@ -3,21 +3,17 @@
 import http.client
 import inspect
 import json
-import logging
-import time
 import urllib.request
 from typing import Literal
 
 from . import calls
 from .limits import Limits, Outcome, Result
+from .retries import retried
 
 
-logger = logging.getLogger(__name__)
-
-MAX_ATTEMPTS = 3
-RETRY_SECONDS = 1.0  # doubled after each attempt
+RETRY_SECONDS = 1.0
 OVERHEAD_SECONDS = 30.0  # that a server may take beyond the program's own time
-# What a missing, truncated or malformed answer raises.
+# The exceptions that a missing, truncated or malformed answer raises.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 # Calls a function on the server: reads {"code", "function", "inputs"}, prints its value as JSON. What the program
 # prints goes to standard error. Comparing happens here; the server never sees an expected output.
@@ -54,7 +50,7 @@ class RemoteSandbox:
         self.workers = workers
 
     def execute(self, jobs: list[dict], limits: Limits) -> Result:
-        """Execute one job of one case. Retries if the server fails; in the end this is `Outcome.SANDBOX_ERROR`."""
+        """Execute one job of one case; again if the server fails, see `retried`."""
         (job,) = jobs
         if job["kind"] == "calls":
             code = inspect.getsource(calls) + CALLER
@@ -68,16 +64,7 @@ class RemoteSandbox:
             "run_timeout": limits.wall_seconds,
             "memory_limit_MB": limits.memory_mb,
         }
-        problem = ""
-        for attempt in range(MAX_ATTEMPTS):
-            if attempt:
-                time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
-            try:
-                return self._post(request, limits)
-            except NO_ANSWER as error:
-                problem = f"{type(error).__name__}: {error}"
-                logger.warning("%s failed (attempt %d of %d): %r", self.url, attempt + 1, MAX_ATTEMPTS, problem)
-        return Result(Outcome.SANDBOX_ERROR, stderr=problem.encode())
+        return retried(lambda: self._post(request, limits), NO_ANSWER, RETRY_SECONDS, self.url)
 
     def _post(self, request: dict, limits: Limits) -> Result:
         http = urllib.request.Request(

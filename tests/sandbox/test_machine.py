@@ -68,7 +68,7 @@ def test_what_is_killed_from_outside_runs_again(tier, which):
 def waits(monkeypatch):
     """Instead of waiting, the seconds between attempts."""
     waits = []
-    monkeypatch.setattr("delta_trl.sandbox.local.time.sleep", waits.append)
+    monkeypatch.setattr("delta_trl.sandbox.retries.time.sleep", waits.append)
     return waits
 
 
