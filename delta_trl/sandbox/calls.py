@@ -14,7 +14,7 @@ from typing import Any
 
 FILE_NAME = "/tmp/solution.py"
 RECURSION_LIMIT = 50_000  # of LeetCode's judge
-# What that judge imports before a solution, in LiveCodeBench's order (the modules last).
+# LeetCode's judge imports these before a solution, in LiveCodeBench's order (the modules last).
 DEFAULT_MODULES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
 ).split()
@@ -66,7 +66,7 @@ def of_numpy(value: Any) -> Any:
 
 
 def find(module: types.ModuleType, name: str) -> Any:
-    """What the program defines under a name: in its module, else in its class Solution, else by an import."""
+    """The object that a program has under a name: from its module, else from its class Solution, else by an import."""
     names = vars(module)
     defined = getattr(names.get(name), "__module__", None) == module.__name__
     if not defined and "Solution" in names and (name not in names or hasattr(module.Solution, name)):

@@ -88,7 +88,7 @@ class Suite:
 
 
 Tests = StdinTests | CallTests | Suite
-"""What `parse_tests` gives."""
+"""The result of `parse_tests`."""
 
 
 def without_lists(outputs: list) -> list:

@@ -28,7 +28,7 @@ from .program import write_line
 
 @functools.cache
 def event_loop() -> Any:
-    """The one in which all coroutines of the program run."""
+    """The event loop in which all coroutines of the program run."""
     import asyncio
 
     return asyncio.new_event_loop()

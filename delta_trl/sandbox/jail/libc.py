@@ -13,7 +13,7 @@ PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
 
-# What libc has no functions for. The numbers are the same on every architecture.
+# System calls without a function in libc. The numbers are the same on every architecture.
 SYSCALLS = {
     "mount_setattr": 442,
     "landlock_create_ruleset": 444,

@@ -50,7 +50,7 @@ def enter() -> None:
 
 
 def id_maps() -> dict[str, str]:
-    """What to write into which files of /proc for a new namespace, in this order."""
+    """The files of /proc to write for a new namespace, in this order, with their contents."""
     uid, gid = os.getuid(), os.getgid()
     if may_change_user():
         text = f"0 0 1\n{NOBODY} {NOBODY} 1\n"

@@ -118,7 +118,7 @@ def guarded(function: Callable[[], object]) -> int:
 
 
 def finish(status: int) -> int:
-    """What an interpreter does at exit: wait for threads, run atexit functions, flush, delete objects."""
+    """Do what an interpreter does at exit: wait for threads, run atexit functions, flush, delete objects."""
     if threading.active_count() > 1:
         status = guarded(threading._shutdown) or status  # type: ignore[attr-defined]  # private
     guarded(atexit._run_exitfuncs)

@@ -23,7 +23,7 @@ MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and 
 TESTS_FILE = "/tests/test_solution.py"  # not where the program can write: tests put their folder first on the path
 NAN = re.compile(r"(?<![a-z])(?:is_?)?nan", re.IGNORECASE)
 CHECK = "check"  # what HumanEval's tests call their function
-# What tests use without importing it, since many programs import it. The tests get their own.
+# Names that tests use without importing them, since many programs import them. The tests get their own.
 HELPERS: dict[str, Any] = {}
 exec(
     f"""
@@ -62,7 +62,7 @@ def run(job: dict) -> int:
     except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_line({"unusable": str(error) or type(error).__name__})
         return 0
-    os.chdir("/")  # nor is this
+    os.chdir("/")
     results: list = []
     report(passed=results, total=source.total)
     tested = handles.Program(nan_is_named=NAN.search("\n".join(texts)) is not None)
@@ -220,7 +220,7 @@ def imports_from(nodes: list[ast.AST], module: str) -> list[ast.ImportFrom]:
 
 
 def star_imports(nodes: list[ast.AST]) -> dict[str, Any]:
-    """What the tests import by `*` from other modules than the program."""
+    """The names that the tests import by `*` from other modules than the program."""
     starred: dict[str, Any] = {}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and node.module != SOLUTION:
@@ -242,7 +242,7 @@ class WithoutStars(ast.NodeTransformer):
 
 
 def without_main(module: ast.Module) -> ast.Module:
-    """Without `if __name__ == "__main__":`, which does not hold here."""
+    """Drop `if __name__ == "__main__":`, because the module of the tests has another name."""
     mains = [one for one in module.body if isinstance(one, ast.If) and "__main__" in ast.unparse(one.test)]
     if any(isinstance(node, ast.Assert) for one in mains for node in ast.walk(one)):
         raise UnusableError("what they assert under `__main__` would not be run")

@@ -65,7 +65,7 @@ def main(settings: dict) -> None:
 
 
 def restore_signals() -> None:
-    """As a fresh Python has them: what the trainer blocks and ignores is inherited."""
+    """Reset signals to those of a fresh Python: this process has inherited what the trainer blocks and ignores."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python itself ignores these two
         if signal.getsignal(number) is signal.SIG_IGN:
