@@ -68,7 +68,7 @@ class PaddingFree(GRPOTrainer):
             self._widest = 0 if {"image", "images"} & inputs[0].keys() else self._find_layout()
         generator = torch.Generator().manual_seed(self.args.seed + self.state.global_step)
         self._row_order = torch.randperm(len(inputs), generator=generator)
-        if self._shares_prompts(self._layout):
+        if self._prompts_stay_together():
             # Rows are assigned to optimiser steps at random; within a step, rows of one prompt are adjacent
             in_one_step = math.gcd(self.args.steps_per_generation, self.args.gradient_accumulation_steps)
             size = max(1, len(inputs) // self.args.steps_per_generation * in_one_step)
@@ -133,7 +133,7 @@ class PaddingFree(GRPOTrainer):
 
     def _stand_in(self, model, layout: str | None, **options) -> StandIn:
         layers = causal_model(self).config.get_text_config().num_hidden_layers if layout == PACKED else 0
-        return StandIn(model, layout, layers=layers, share_prompts=self._shares_prompts(layout), **options)
+        return StandIn(model, layout, layers=layers, share_prompts=self._prompts_stay_together(), **options)
 
     def _layout_of(self, model, input_ids: torch.Tensor) -> str | None:
         """The layout of rows in a scoring call of a model, which may be another one than the policy."""
@@ -142,9 +142,9 @@ class PaddingFree(GRPOTrainer):
             return None
         return self._layout if kind_of(unwrapped(self, model), causal_model(self, model)) == self._kind else None
 
-    def _shares_prompts(self, layout: str | None) -> bool:
-        """Whether a prompt runs once for its rows. Not where a loss depends on which rows are in a micro-batch."""
-        return layout == PACKED and self.loss_type != "bnpo" and not self._loss_reads_entropies_or_routers()
+    def _prompts_stay_together(self) -> bool:
+        """Whether rows of a prompt follow each other. Not where a loss depends on which rows are in a micro-batch."""
+        return self.loss_type != "bnpo" and not self._loss_reads_entropies_or_routers()
 
     def _loss_reads_entropies_or_routers(self) -> bool:
         return bool(self.top_entropy_quantile < 1 or self._entropy_bonus_enabled or self.aux_loss_enabled)
@@ -161,25 +161,24 @@ class PaddingFree(GRPOTrainer):
     def _after_scoring(self, micro_batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
         """For subclasses: called after the loss has scored its micro-batch and before it reads the advantages."""
 
-    def _loss_reads_all_rows(self, micro_batch: dict) -> bool:
+    def _loss_reads_all_rows(self) -> bool:
         """Whether the loss depends on rows without advantage, or may do so in a subclass."""
-        causal = causal_model(self)
-        # In 16 bit, fewer rows round otherwise, and ratios to what was scored with all rows would not be 1
-        is_rounded = (autocast_dtype(self) or causal.dtype) != torch.float32
         return bool(
             self.beta
             or self._loss_reads_entropies_or_routers()
             or overridden(type(self), LOSS)
-            or has_dropout(causal)
-            or (is_rounded and "old_per_token_logps" in micro_batch)
+            or has_dropout(causal_model(self))
         )
 
     def _rows_that_train(self, micro_batch: dict) -> torch.Tensor | None:
         """
         The rows (n,) with an advantage that is not 0; `None` if these are all rows, or the loss reads the others, too.
         Without any, the shortest row: every process makes a forward and a backward pass.
+
+        In 16 bit, a row's log-probabilities change with the number of tokens beside it. Where they are compared with
+        old ones, a micro-batch thus runs as it was scored, or no row of it trains. Ratios stay exactly 1.
         """
-        if self._loss_reads_all_rows(micro_batch):
+        if self._loss_reads_all_rows():
             return None
         advantages = micro_batch["advantages"]  # (b,) or (b, T)
         rows = advantages.reshape(len(advantages), -1).any(dim=1).nonzero()[:, 0]
@@ -187,8 +186,9 @@ class PaddingFree(GRPOTrainer):
             return None
         if len(rows) == 0:
             lengths = micro_batch["prompt_mask"].sum(dim=1) + micro_batch["completion_mask"].sum(dim=1)
-            rows = lengths.argmin()[None]
-        return rows
+            return lengths.argmin()[None]
+        is_rounded = (autocast_dtype(self) or causal_model(self).dtype) != torch.float32
+        return None if is_rounded and "old_per_token_logps" in micro_batch else rows
 
     # --- the layout ---
 

@@ -151,8 +151,8 @@ class DeltaGRPOTrainer(
 
     # --- credit of a micro-batch, for rules that depend on how the policy has moved since the rollout ---
 
-    def _loss_reads_all_rows(self, micro_batch: dict) -> bool:
-        return self.token_credit.credits_micro_batches or super()._loss_reads_all_rows(micro_batch)
+    def _loss_reads_all_rows(self) -> bool:
+        return self.token_credit.credits_micro_batches or super()._loss_reads_all_rows()
 
     def _after_scoring(self, micro_batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
         if not (self.model.training and self.token_credit.credits_micro_batches):

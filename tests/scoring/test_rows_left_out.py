@@ -127,7 +127,7 @@ def with_dropout():
         "entropy mask",
         "entropy bonus",
         "dropout",
-        "ratios in 16 bit",
+        "one micro-batch in 16 bit",
         "own loss",
         "rule of micro-batches",
     ],
@@ -145,3 +145,22 @@ def test_in_16_bit_rows_are_left_out_where_no_ratio_shows_it(make_trainer):
     """Without old log-probabilities, ratios are 1 whichever rows run."""
     few, all_rows = (trained(make_trainer, Plain, n=n, max_steps=1, bf16=True, num_iterations=1)[2] for n in (2, 1))
     assert sum(few) < 0.7 * sum(all_rows)
+
+
+class Ratios(Plain):
+    """Keeps the log-ratios of all micro-batches to the policy that was scored."""
+
+    def _after_scoring(self, micro_batch, log_probs, entropies):
+        if not hasattr(self, "log_ratios"):
+            self.log_ratios = []
+        self.log_ratios.append(log_probs - micro_batch["old_per_token_logps"])
+
+
+def test_in_16_bit_micro_batches_run_as_they_were_scored_or_not_at_all(make_trainer):
+    options = {"bf16": True, "learning_rate": 0.0, "per_device_train_batch_size": 4, "max_steps": 2}
+    options |= {"gradient_accumulation_steps": 4, "steps_per_generation": 4}
+    (trainer, _, few), (_, _, all_rows) = (trained(make_trainer, Ratios, n=n, **options) for n in (2, 1))
+    assert sum(few) < 0.7 * sum(all_rows)
+    assert len(few) == len(all_rows)
+    assert len(trainer.log_ratios) == 8
+    assert not any(ratios.any() for ratios in trainer.log_ratios)
