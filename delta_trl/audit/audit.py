@@ -15,7 +15,7 @@ from ..credit import TokenCredit, checked_credit, make_rule
 from ..evaluation.arguments import AuditArguments
 from ..evaluation.results import versions
 from ..files import write_atomically, write_json
-from ..scoring.standalone import add_advantages, given_tokens
+from ..scoring.standalone import given_tokens
 from ..scoring.texts import TokenTexts
 from .labelled import resolve, rollout_batches
 from .statistics import SIDES, identification, marked_of
@@ -84,8 +84,7 @@ def score(
     Raises:
         ValueError: If a rule fails. The message names it.
     """
-    add_advantages(rows)
-    tokens, texts = given_tokens(model, rows, micro_batch_size=batch_size, tokenizer=tokenizer), TokenTexts(tokenizer)
+    tokens, texts = given_tokens(model, rows, tokenizer, micro_batch_size=batch_size), TokenTexts(tokenizer)
     _ = tokens.hidden  # asked for first: the same pass then also gives log-probabilities
     lengths = [len(row["token_ids"]) for row in rows]
     scores: dict[str, tuple[torch.Tensor, ...]] = {}

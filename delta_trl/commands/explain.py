@@ -15,7 +15,7 @@ from ..report import write_report
 from ..report.token_log.records import write_records
 from ..scoring.checks import check_ids
 from ..scoring.prompts import prompt_ids
-from ..scoring.standalone import add_advantages, given_tokens
+from ..scoring.standalone import given_tokens
 from ..scoring.texts import TokenTexts
 from .folder import refuse_another_run
 
@@ -57,8 +57,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         except Exception as error:  # what tokenizers and chat templates raise has no common type
             where = f"{args.data}, line {row['line']}"
             raise ValueError(f"{where}, does not fit {args.model_name_or_path}: {error}") from error
-    add_advantages(rows)
-    tokens = given_tokens(args.model(), rows, micro_batch_size=args.batch_size, progress=True, tokenizer=tokenizer)
+    tokens = given_tokens(args.model(), rows, tokenizer, micro_batch_size=args.batch_size, progress=True)
     credit = checked_credit(rule, "of_rollout", tokens)
     columns = {
         "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,

@@ -105,35 +105,46 @@ class PaddingFree(GRPOTrainer):
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
         layout = None if has_images(options) else self._layout_of(model, input_ids)
-        order = torch.arange(len(input_ids))
-        if layout and batch_size is not None and len(order) == len(self._row_order):  # the rollout batch
+        micro_batch, self._micro_batch = self._micro_batch, None  # the loss's first call is the policy's
+        rows = torch.arange(len(input_ids))
+        if layout and micro_batch is not None:
+            rows = self._rows_that_train(micro_batch)
+        elif layout and batch_size is not None and len(rows) == len(self._row_order):  # the rollout batch
             # the largest micro-batch comes first: it shows how much memory they take
             lengths = attention_mask.sum(dim=1).cpu()
             together = self._row_order.split(batch_size)
-            order = torch.cat(sorted(together, key=lambda rows: -int(lengths[rows].sum())))
-        micro_batch, self._micro_batch = self._micro_batch, None  # the loss's first call is the policy's
-        runs = None if layout is None or micro_batch is None else self._rows_that_train(micro_batch)
+            rows = torch.cat(sorted(together, key=lambda rows: -int(lengths[rows].sum())))
+        rows = rows.to(input_ids.device)
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            recorder.begin(attention_mask[:, -logits_to_keep:])
+            recorder.begin(attention_mask[:, -logits_to_keep:], rows)
             options["compute_entropy"] = True  # the fused LM head computes them anyway
-        stand_in = self._stand_in(model, layout, order=order.tolist(), runs=runs, recorder=recorder)
         log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
-            stand_in, input_ids[order], attention_mask[order], logits_to_keep, batch_size, **options
+            self._stand_in(model, layout, recorder),
+            input_ids[rows],
+            attention_mask[rows],
+            logits_to_keep,
+            batch_size,
+            **options,
         )
-        back = order.argsort()
-        log_probs, entropies = log_probs[back], None if entropies is None else entropies[back]
+        # Rows left out get their old log-probabilities, a ratio of 1, and the mean entropy, which thus stays the mean
+        old = (micro_batch or {}).get("old_per_token_logps")
+        others = log_probs.new_zeros(len(input_ids), logits_to_keep) if old is None else old
+        log_probs = others.index_copy(0, rows, log_probs)
+        if entropies is not None:
+            tokens = attention_mask[rows, -logits_to_keep:]
+            mean = (entropies * tokens).sum() / tokens.sum().clamp(min=1)
+            entropies = mean.expand(log_probs.shape).index_copy(0, rows, entropies)
         if recorder is not None:
             recorder.log_probs, recorder.entropies = log_probs, entropies
-        if runs is not None:
-            log_probs, entropies = _with_rows_left_out(log_probs, entropies, runs, micro_batch)
         if micro_batch is not None:
             self._after_scoring(micro_batch, log_probs.detach(), entropies.detach())
         return log_probs, entropies, aux_loss
 
-    def _stand_in(self, model, layout: str | None, **options) -> StandIn:
+    def _stand_in(self, model, layout: str | None, recorder: Recorder | None = None) -> StandIn:
         layers = causal_model(self).config.get_text_config().num_hidden_layers if layout == PACKED else 0
-        return StandIn(model, layout, layers=layers, share_prompts=self._prompts_stay_together(), **options)
+        share = self._prompts_stay_together()
+        return StandIn(model, layout, layers=layers, share_prompts=share, recorder=recorder)
 
     def _layout_of(self, model, input_ids: torch.Tensor) -> str | None:
         """The layout of rows in a scoring call of a model, which may be another one than the policy."""
@@ -170,25 +181,23 @@ class PaddingFree(GRPOTrainer):
             or has_dropout(causal_model(self))
         )
 
-    def _rows_that_train(self, micro_batch: dict) -> torch.Tensor | None:
+    def _rows_that_train(self, micro_batch: dict) -> torch.Tensor:
         """
-        The rows (n,) with an advantage that is not 0; `None` if these are all rows, or the loss reads the others, too.
-        Without any, the shortest row: every process makes a forward and a backward pass.
+        The rows (n,) that the loss runs: those with an advantage that is not 0. Without any, the shortest row: every
+        process makes a forward and a backward pass.
 
         In 16 bit, a row's log-probabilities change with the number of tokens beside it. Where they are compared with
         old ones, a micro-batch thus runs as it was scored, or no row of it trains. Ratios stay exactly 1.
         """
-        if self._loss_reads_all_rows():
-            return None
         advantages = micro_batch["advantages"]  # (b,) or (b, T)
-        rows = advantages.reshape(len(advantages), -1).any(dim=1).nonzero()[:, 0]
-        if len(rows) == len(advantages):
-            return None
-        if len(rows) == 0:
+        trains = advantages.reshape(len(advantages), -1).any(dim=1)
+        if not trains.any() and not self._loss_reads_all_rows():
             lengths = micro_batch["prompt_mask"].sum(dim=1) + micro_batch["completion_mask"].sum(dim=1)
             return lengths.argmin()[None]
         is_rounded = (autocast_dtype(self) or causal_model(self).dtype) != torch.float32
-        return None if is_rounded and "old_per_token_logps" in micro_batch else rows
+        if self._loss_reads_all_rows() or (is_rounded and "old_per_token_logps" in micro_batch):
+            return torch.arange(len(advantages))
+        return trains.nonzero()[:, 0]
 
     # --- the layout ---
 
@@ -256,19 +265,3 @@ def has_dropout(model: nn.Module) -> bool:
     """Whether a model in training draws random numbers. With fewer rows, these would be others."""
     modules = any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
     return bool(modules or getattr(model.config.get_text_config(), "attention_dropout", 0))
-
-
-def _with_rows_left_out(
-    log_probs: torch.Tensor, entropies: torch.Tensor, runs: torch.Tensor, micro_batch: dict
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """
-    Log-probabilities and entropies (b, T) of which only the rows `runs` (n,) were computed. The others get their old
-    log-probabilities, which are a ratio of 1, and the mean entropy of those, which TRL's mean over all rows thus is.
-    """
-    left_out = torch.ones(len(log_probs), 1, dtype=torch.bool, device=log_probs.device)
-    left_out[runs] = False
-    old = micro_batch.get("old_per_token_logps")
-    log_probs = torch.where(left_out, log_probs.detach() if old is None else old, log_probs)
-    computed = micro_batch["completion_mask"].bool() & ~left_out
-    mean = (entropies * computed).sum() / computed.sum().clamp(min=1)
-    return log_probs, torch.where(left_out, mean, entropies)

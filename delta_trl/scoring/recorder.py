@@ -45,35 +45,31 @@ class Recorder:
         self.entropies: torch.Tensor | None = None
         self._backbone, self._place = backbone, place
         self._states: HiddenStates | None = None
-        self._ends: list[int] = []  # where each row's tokens end among the tokens of all rows
-        self._seen: set[int] = set()  # rows
-
-    @property
-    def complete(self) -> bool:
-        """Whether every row was seen. A hook may not fire at all, as on a compiled module."""
-        return self.log_probs is not None and (self._backbone is None or len(self._seen) == len(self._ends))
+        self._n_tokens = 0
+        self._ranges: list = []  # first token and end of each row that is still to come
 
     @property
     def hidden(self) -> HiddenStates | None:
-        """Hidden states row by row; `None` if none were recorded."""
-        return self._states if self.complete else None
+        """
+        Hidden states row by row; `None` if none were recorded, or not of every row. A hook may not fire at all, as on
+        a compiled module.
+        """
+        return None if self._ranges else self._states
 
-    def keep_only(self, wanted: torch.Tensor) -> None:
-        """Keep the hidden states of the tokens in `wanted` (N,) and free the memory of the others."""
-        if self._states is not None:
-            self._states.keep_only(wanted)
+    def begin(self, tokens: torch.Tensor, order: torch.Tensor) -> None:
+        """Expect a pass over the tokens (B, T), whose rows come in the order (B,)."""
+        counts = tokens.sum(dim=1)
+        ends = counts.cumsum(0)
+        self._n_tokens = int(ends[-1])
+        self._ranges = torch.stack([ends - counts, ends], dim=1)[order].tolist()
 
-    def begin(self, tokens: torch.Tensor) -> None:
-        """Expect a pass over the tokens (B, T)."""
-        self._ends = tokens.sum(dim=1).cumsum(0).tolist()
-
-    def run(self, model: Callable, rows: list[int], scored: torch.Tensor, /, **inputs) -> Any:
+    def run(self, model: Callable, rows: int, scored: torch.Tensor, /, **inputs) -> Any:
         """
         Make a forward pass and record the hidden states that enter the LM head.
 
         Args:
             model (`Callable`): The model.
-            rows (`list[int]` of length b): Which rows of the scoring pass the forward pass has.
+            rows (`int`): Rows of the forward pass.
             scored (`torch.Tensor` of shape `(1, N - 1)` or `(b, width - 1)`):
                 Which of its tokens are scored, from the second on.
             **inputs: The arguments of the model.
@@ -88,19 +84,21 @@ class Recorder:
         finally:
             handle.remove()
 
-    def _keep(self, states: torch.Tensor, rows: list[int]) -> None:  # (n, d)
+    def _keep(self, states: torch.Tensor, rows: int) -> None:  # (n, d)
         # Allocate after the first forward, which is the largest: its peak memory is known by then
         if self._states is None:
             self._states = self._allocate(states)
-        self._states.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
-        self._seen.update(rows)
+        self._states.write(states, self._ranges[:rows])
+        self._ranges = self._ranges[rows:]
 
     def _allocate(self, states: torch.Tensor) -> HiddenStates:
-        n_tokens, dim, device = self._ends[-1], states.size(1), states.device
-        has_place = self._place != "auto" or has_room(device, n_tokens * dim * states.dtype.itemsize)
+        dim, device = states.size(1), states.device
+        has_place = self._place != "auto" or has_room(device, self._n_tokens * dim * states.dtype.itemsize)
         if not has_place:
             logger.warning_once("hidden_state_cache='auto': the device has no room, main memory is used.")
-        return HiddenStates.empty(n_tokens, dim, states.dtype, device, staged=self._place == "cpu" or not has_place)
+        return HiddenStates.empty(
+            self._n_tokens, dim, states.dtype, device, staged=self._place == "cpu" or not has_place
+        )
 
 
 def backbone_of(model: nn.Module) -> nn.Module:

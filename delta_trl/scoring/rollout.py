@@ -4,9 +4,6 @@ policy as a rule of token credit sees it, with its outputs for one rollout batch
 """
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -53,19 +50,11 @@ def autocast_dtype(trainer: GRPOTrainer) -> torch.dtype | None:
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(trainer.accelerator.mixed_precision)
 
 
-def overridden(trainer_class: type[GRPOTrainer], names: set[str]) -> list[Callable]:
-    """The methods of these names with which classes outside this package change `GRPOTrainer`."""
+def overridden(trainer_class: type[GRPOTrainer], names: set[str]) -> bool:
+    """Whether a class outside this package overrides one of these methods of `GRPOTrainer`."""
     package = __name__.split(".")[0]
     classes = takewhile(lambda kind: kind is not GRPOTrainer, trainer_class.__mro__)
-    others = [vars(kind) for kind in classes if kind.__module__.split(".")[0] != package]
-    return [methods[name] for methods in others for name in names.intersection(methods)]
-
-
-@contextmanager
-def rollout_scoring(trainer: GRPOTrainer) -> Iterator[None]:
-    """The context in which TRL scores rollouts: no gradients, and no gradient checkpointing."""
-    with torch.no_grad(), disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
-        yield
+    return any(names & vars(kind).keys() for kind in classes if kind.__module__.split(".")[0] != package)
 
 
 def trl_scores_rollouts(args: GRPOConfig) -> bool:
@@ -102,10 +91,9 @@ class RolloutPolicy:
         # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         old = batch.get("old_per_token_logps")
-        is_ours = recorded.complete and recorded.log_probs is old
-        self._pass: Recorder | None = recorded if is_ours else None
-        if is_ours:
-            self._leave_out_tools(recorded)
+        self._pass: Recorder | None = None
+        if old is not None and recorded.log_probs is old:
+            self._pass = self._without_tools(recorded)
 
     @property
     def known(self) -> dict[str, torch.Tensor]:
@@ -141,33 +129,32 @@ class RolloutPolicy:
         return Responses(prompts, completions, ids, columns, list(texts), list(turns))
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
-        return self._scoring_call(rows)()[0][:, :length]
+        return self._scored(rows)[0][:, :length]
 
-    def _scoring_call(self, rows: torch.Tensor | slice = slice(None)) -> partial:
-        """The call of TRL's scoring method for some rows of the batch."""
+    def _scored(self, rows: torch.Tensor | slice = slice(None), **options) -> tuple:
+        """What TRL's scoring method returns for some rows of the batch."""
         trainer, batch = self._trainer, self._batch
         ids, mask = (
             torch.cat([batch[f"prompt_{name}"][rows], batch[f"completion_{name}"][rows]], dim=1)
             for name in ("ids", "mask")
         )
-        images = {name: batch[name] for name in MULTIMODAL if name in batch}
-        return partial(
-            trainer._get_per_token_logps_and_entropies,
-            trainer.model,
-            ids,
-            mask,
-            batch["completion_ids"].size(1),
-            batch_size=self.micro_batch_size,
-            **images,
+        options |= {name: batch[name] for name in MULTIMODAL if name in batch}
+        return trainer._get_per_token_logps_and_entropies(
+            trainer.model, ids, mask, batch["completion_ids"].size(1), batch_size=self.micro_batch_size, **options
         )
 
     def _score(self, hidden: bool) -> Recorder:
-        """Run and record one more pass over the rollout batch."""
+        """Run and record one more pass over the rollout batch, in the context in which TRL scores it."""
         self.forward_passes += 1
-        recorder, mask = new_recorder(self._trainer, hidden), self._batch["completion_mask"]
-        with rollout_scoring(self._trainer), self._trainer.recording(recorder):
-            log_probs, entropies, _ = self._scoring_call()(compute_entropy=True)
-        if hidden and not (recorder.complete and recorder.log_probs.shape == mask.shape):
+        trainer = self._trainer
+        recorder = new_recorder(trainer, hidden)
+        with (
+            torch.no_grad(),
+            disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs),
+            trainer.recording(recorder),
+        ):
+            log_probs, entropies, _ = self._scored(compute_entropy=True)
+        if hidden and (recorder.hidden is None or recorder.log_probs.shape != log_probs.shape):
             raise RuntimeError(
                 "Token credit did not see the hidden states of every row of the rollout batch. A subclass's "
                 "_get_per_token_logps_and_entropies must give all rows to the base class in one call, and the model "
@@ -175,13 +162,13 @@ class RolloutPolicy:
                 "fine, but not with FSDP)."
             )
         recorder.log_probs, recorder.entropies = log_probs, entropies
-        self._leave_out_tools(recorder)
-        return recorder
+        return self._without_tools(recorder)
 
-    def _leave_out_tools(self, recorded: Recorder) -> None:
-        """A pass scores all tokens of the completions, a tool's text included."""
-        if "tool_mask" in self._batch:
-            recorded.keep_only(self._batch["tool_mask"][self._batch["completion_mask"].bool()].bool())
+    def _without_tools(self, recorded: Recorder) -> Recorder:
+        """A pass without the hidden states of a tool's text, which it has scored, too."""
+        if "tool_mask" in self._batch and recorded.hidden is not None:
+            recorded.hidden.keep_only(self._batch["tool_mask"][self._batch["completion_mask"].bool()].bool())
+        return recorded
 
 
 def tools_called(completion: str | list[dict]) -> list[tuple[str, ...]]:

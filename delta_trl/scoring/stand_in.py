@@ -1,8 +1,8 @@
 """
 The stand-in for a model in TRL's scoring call.
 
-TRL pads all rows of a rollout batch to one width and runs every micro-batch at that width. The stand-in decides which
-rows run, lays them out without their padding, and gives back what TRL expects. Tokens keep the positions that TRL
+TRL pads all rows of a rollout batch to one width and runs every micro-batch at that width. The stand-in lays
+rows out without their padding, and gives back what TRL expects. Tokens keep the positions that TRL
 gives them. There are three layouts:
 
 - `PACKED`: The rows of a micro-batch follow each other in one, and a prompt that they share stands there once.
@@ -16,6 +16,7 @@ TRL's columns.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ PACKED, LEFT = "packed", "moved to the left"
 BLOCK = 1024  # queries that attend within a sliding window at a time; a whole band would be length x length
 
 
+@dataclass
 class PackedRows:
     """
     Rows that follow each other in one.
@@ -47,9 +49,9 @@ class PackedRows:
         seen (`set[int]`): The attention layers that have run on these rows, by `id`.
     """
 
-    def __init__(self, lengths: list[int], shared: list[int]):
-        self.lengths, self.shared = lengths, shared
-        self.seen: set[int] = set()
+    lengths: list[int]
+    shared: list[int]
+    seen: set[int] = field(default_factory=set)
 
 
 class StandIn:
@@ -61,9 +63,6 @@ class StandIn:
         layout (`str`, *optional*): `PACKED`, `LEFT` or `None`.
         layers (`int`): Attention layers of the model. All of them have to run on packed rows.
         share_prompts (`bool`): Whether packed rows that follow each other have a common prompt once.
-        order (`list[int]`): The rows of the scoring call in the order in which they come.
-        runs (`torch.Tensor` of shape `(n,)`, *optional*):
-            The rows that run, if the call is a single forward pass. The others get log-probabilities and entropies 0.
         recorder ([`Recorder`], *optional*): Records the hidden states.
     """
 
@@ -74,37 +73,21 @@ class StandIn:
         *,
         layers: int = 0,
         share_prompts: bool = False,
-        order: list[int] | None = None,
-        runs: torch.Tensor | None = None,
         recorder: Recorder | None = None,
     ):
         self.model, self.layout = model, layout
-        self._layers, self._share_prompts = layers, share_prompts
-        self._order = order or []
-        self._runs, self._recorder = runs, recorder
+        self._layers, self._share_prompts, self._recorder = layers, share_prompts, recorder
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options) -> Any:
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
-        if self._runs is None:
-            rows, self._order = self._order[: len(labels)], self._order[len(labels) :]
-            return self._without_padding(rows, **inputs, **options)
-        some = {name: values[self._runs] for name, values in inputs.items()}
-        output = self._without_padding([], **some, **options)
-        shape = labels[:, 1:].shape
-        for name in ("log_probs", "entropy"):
-            values = getattr(output, name)
-            setattr(output, name, values.new_zeros(shape).index_copy(0, self._runs, values))
-        return output
-
-    def _without_padding(self, rows: list[int], /, input_ids, attention_mask, labels, **options) -> Any:
         valid = attention_mask.bool()  # (b, P + T)
         if self.layout is None or has_gaps(valid):
-            return self._forward(rows, input_ids=input_ids, attention_mask=attention_mask, labels=labels, **options)
-        packed = None
+            return self._forward(
+                len(valid), input_ids=input_ids, attention_mask=attention_mask, labels=labels, **options
+            )
         if self.layout == PACKED:
             repeated = repeated_prompts(valid, input_ids, labels) & self._share_prompts
             valid = valid & ~repeated
-            packed = PackedRows(*torch.stack([valid.sum(dim=1), repeated.sum(dim=1)]).tolist())
+            packed = PackedRows(valid.sum(dim=1).tolist(), repeated.sum(dim=1).tolist())
             kept = valid.new_ones(1, sum(packed.lengths))
             mask = kept[None, None]  # of four dimensions: transformers hands it on to attention as it is
             options["rows"] = packed
@@ -120,24 +103,23 @@ class StandIn:
 
         positions = torch.arange(valid.size(1), device=valid.device).expand_as(valid)
         output = self._forward(
-            rows,
+            len(valid),
             input_ids=moved(input_ids),
             attention_mask=mask,
             position_ids=moved(positions),
             labels=moved(labels, -100),
             **options,
         )
-        if packed is not None and len(packed.seen) != self._layers:
+        if self.layout == PACKED and len(packed.seen) != self._layers:
             logger.warning_once(
                 "trim_padding: packed rows do not reach every attention layer. Rows keep their padding."
             )
             self.layout, options["rows"] = None, None
-            return self._without_padding(rows, input_ids, attention_mask, labels, **options)
-        output.log_probs = moved_back(output.log_probs)
-        output.entropy = None if output.entropy is None else moved_back(output.entropy)
+            return self(input_ids, attention_mask, labels, **options)
+        output.log_probs, output.entropy = moved_back(output.log_probs), moved_back(output.entropy)
         return output
 
-    def _forward(self, rows: list[int], /, **inputs) -> Any:
+    def _forward(self, rows: int, /, **inputs) -> Any:
         if self._recorder is None:
             return self.model(**inputs)
         return self._recorder.run(self.model, rows, inputs["labels"][:, 1:] != -100, **inputs)
