@@ -111,11 +111,12 @@ def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
 
 def _probe_rows(vocabulary: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and mask (3, WIDTH) of three rows. The last two have a prompt in common."""
-    columns = torch.arange(WIDTH, device=device).repeat(3, 1)
-    first, last, shift = (torch.tensor(x, device=device)[:, None] for x in ([0, 5, 5], [11, 15, 13], [0, 0, 1]))
-    mask = ((columns >= first) & (columns < last)).long()
-    ids = (columns + first + shift * (columns >= PROMPT)) % vocabulary
-    return ids, mask
+    columns = torch.arange(WIDTH, device=device)
+    mask = torch.stack([(first <= columns) & (columns < last) for first, last in ((0, 11), (5, 15), (5, 13))])
+    ids = columns.repeat(3, 1)
+    ids[1:] += 5
+    ids[2, PROMPT:] += 1
+    return ids % vocabulary, mask.long()
 
 
 def _without_autocast(runs: Callable, device: torch.device) -> Callable:

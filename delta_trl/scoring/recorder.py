@@ -30,9 +30,9 @@ class Recorder:
     predicted the tokens. Hidden states are kept in the dtype in which they enter the LM head, without padding.
 
     Args:
-        backbone (`torch.nn.Module` or `None`):
-            The module whose last hidden states enter the LM head; `None` to record no hidden states.
-        place (`str`):
+        backbone (`torch.nn.Module`, *optional*):
+            The module whose last hidden states enter the LM head. Without, no hidden states are recorded.
+        place (`str`, *optional*, defaults to `"device"`):
             Where to keep hidden states: on the `"device"`, in main memory (`"cpu"`, pinned), or by `"auto"` on the
             device if it has room, else in main memory.
 
@@ -40,7 +40,7 @@ class Recorder:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned.
     """
 
-    def __init__(self, backbone: nn.Module | None, place: str):
+    def __init__(self, backbone: nn.Module | None = None, place: str = "device"):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
         self._backbone, self._place = backbone, place
@@ -63,19 +63,18 @@ class Recorder:
         self._n_tokens = int(ends[-1])
         self._ranges = torch.stack([ends - counts, ends], dim=1)[order].tolist()
 
-    def run(self, model: Callable, rows: int, scored: torch.Tensor, /, **inputs) -> Any:
+    def run(self, model: Callable, rows: int, /, **inputs) -> Any:
         """
         Make a forward pass and record the hidden states that enter the LM head.
 
         Args:
             model (`Callable`): The model.
-            rows (`int`): Rows of the forward pass.
-            scored (`torch.Tensor` of shape `(1, N - 1)` or `(b, width - 1)`):
-                Which of its tokens are scored, from the second on.
-            **inputs: The arguments of the model.
+            rows (`int`): How many rows of the scoring pass it runs.
+            **inputs: The arguments of the model. Tokens whose `labels` are -100 are not scored.
         """
         if self._backbone is None:
             return model(**inputs)
+        scored = inputs["labels"][:, 1:] != -100
         handle = self._backbone.register_forward_hook(
             lambda module, args, output: self._keep(predicting_states(output.last_hidden_state, scored), rows)
         )

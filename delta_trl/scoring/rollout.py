@@ -81,6 +81,7 @@ class RolloutPolicy:
 
     Attributes:
         forward_passes (`int`): Forward passes over the rollout batch beyond TRL's own.
+        known (`dict[str, torch.Tensor]`): What needs no further pass: `log_probs` and perhaps `entropies` (B, T).
     """
 
     def __init__(self, trainer: Any, batch: dict, recorded: Recorder):
@@ -92,16 +93,10 @@ class RolloutPolicy:
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         old = batch.get("old_per_token_logps")
         self._pass: Recorder | None = None
+        self.known = {} if old is None else {"log_probs": old}
         if old is not None and recorded.log_probs is old:
             self._pass = self._without_tools(recorded)
-
-    @property
-    def known(self) -> dict[str, torch.Tensor]:
-        """Outputs that need no further pass: `log_probs` and perhaps `entropies` (B, T)."""
-        if self._pass is not None:
-            return {"log_probs": self._pass.log_probs, "entropies": self._pass.entropies}
-        old = self._batch.get("old_per_token_logps")
-        return {} if old is None else {"log_probs": old}
+            self.known["entropies"] = recorded.entropies
 
     def outputs(self, hidden: bool) -> PolicyOutputs:
         if self._pass is None or (hidden and self._pass.hidden is None):

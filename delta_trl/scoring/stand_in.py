@@ -76,13 +76,14 @@ class StandIn:
         recorder: Recorder | None = None,
     ):
         self.model, self.layout = model, layout
-        self._layers, self._share_prompts, self._recorder = layers, share_prompts, recorder
+        self._layers, self._share_prompts = layers, share_prompts
+        self._recorder = recorder or Recorder()
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options) -> Any:
         valid = attention_mask.bool()  # (b, P + T)
         if self.layout is None or has_gaps(valid):
-            return self._forward(
-                len(valid), input_ids=input_ids, attention_mask=attention_mask, labels=labels, **options
+            return self._recorder.run(
+                self.model, len(valid), input_ids=input_ids, attention_mask=attention_mask, labels=labels, **options
             )
         if self.layout == PACKED:
             repeated = repeated_prompts(valid, input_ids, labels) & self._share_prompts
@@ -102,7 +103,8 @@ class StandIn:
             return values.new_zeros(valid.shape).masked_scatter(valid, pad(values, (1, 0))[kept])[:, 1:]
 
         positions = torch.arange(valid.size(1), device=valid.device).expand_as(valid)
-        output = self._forward(
+        output = self._recorder.run(
+            self.model,
             len(valid),
             input_ids=moved(input_ids),
             attention_mask=mask,
@@ -118,11 +120,6 @@ class StandIn:
             return self(input_ids, attention_mask, labels, **options)
         output.log_probs, output.entropy = moved_back(output.log_probs), moved_back(output.entropy)
         return output
-
-    def _forward(self, rows: int, /, **inputs) -> Any:
-        if self._recorder is None:
-            return self.model(**inputs)
-        return self._recorder.run(self.model, rows, inputs["labels"][:, 1:] != -100, **inputs)
 
 
 def kind_of(model: nn.Module, causal: nn.Module) -> dict[str, Any]:

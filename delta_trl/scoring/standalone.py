@@ -1,7 +1,6 @@
 """Completions scored by a causal language model alone, without a trainer, as TRL's trainer scores them."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -40,23 +39,21 @@ class StandalonePolicy:
     ):
         self.model, self.micro_batch_size = model, micro_batch_size
         self._responses, self._progress = responses, progress
-        self.ids = _padded(completions, 0, model.device)  # (B, T)
-        self.mask = _padded(completions, -1, model.device) >= 0
+        self.ids, self.mask = self._padded(completions, 0), self._padded(completions, -1) >= 0  # (B, T)
         # A prompt and its completion are one row. Padding on its right changes nothing before it.
         rows = list(zip(prompts, completions, strict=True))
-        self._rows = _padded([prompt + completion for prompt, completion in rows], -1, model.device)
-        labels = [[-100] * len(prompt) + completion for prompt, completion in rows]
-        self._labels = _padded(labels, -100, model.device)
+        self._rows = [prompt + completion for prompt, completion in rows]
+        self._labels = [[-100] * len(prompt) + completion for prompt, completion in rows]
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # within PEFT
         add_fused_lm_head(causal, 1.0, outputs=("log_probs", "entropy"))
 
     @torch.no_grad()
     def outputs(self, hidden: bool) -> PolicyOutputs:
-        recorder = Recorder(backbone_of(self.model) if hidden else None, "device")
+        recorder = Recorder(backbone_of(self.model) if hidden else None)
         every_row = torch.arange(len(self.mask), device=self.mask.device)
         recorder.begin(self.mask, every_row)
         pieces = tqdm(every_row.split(self.micro_batch_size), desc="scoring", disable=not self._progress)
-        scored = [self._score(partial(recorder.run, self.model), rows) for rows in pieces]
+        scored = [self._score(rows, recorder) for rows in pieces]
         log_probs, entropies = map(torch.cat, zip(*scored, strict=True))
         return PolicyOutputs(log_probs, entropies, recorder.hidden)
 
@@ -67,27 +64,25 @@ class StandalonePolicy:
         return LMHead.of(self.model, 1.0)
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
-        return self._score(lambda n, scored, **inputs: self.model(**inputs), rows)[0][:, :length]
+        return self._score(rows, Recorder())[0][:, :length]
 
-    def _score(self, run: Callable, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies (b, T) of some rows. `run` takes what [`Recorder.run`] takes after a model."""
-        ids, labels = self._rows[rows], self._labels[rows]
-        width = int((ids >= 0).sum(dim=1).max())
-        ids, labels = ids[:, :width], labels[:, :width]
-        mask = (ids >= 0).long()
+    def _score(self, rows: torch.Tensor, recorder: Recorder) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies (b, T) of some rows."""
+        numbers, mask = rows.tolist(), self.mask[rows]
+        ids = self._padded([self._rows[i] for i in numbers], 0)
+        labels = self._padded([self._labels[i] for i in numbers], -100)
         scored = labels[:, 1:] != -100
-        output = run(len(rows), scored, input_ids=ids * mask, attention_mask=mask, labels=labels, fused_lm_head=True)
-        tokens = self.mask[rows]
-        empty = torch.zeros(tokens.shape, device=tokens.device)
+        output = recorder.run(self.model, len(rows), input_ids=ids, labels=labels, fused_lm_head=True)
         log_probs, entropies = (
-            empty.masked_scatter(tokens, values[scored].float()) for values in (output.log_probs, output.entropy)
+            torch.zeros_like(mask, dtype=torch.float32).masked_scatter(mask, values[scored].float())
+            for values in (output.log_probs, output.entropy)
         )
         return log_probs, entropies
 
-
-def _padded(rows: Sequence[list[int]], fill: int, device: torch.device) -> torch.Tensor:
-    """Rows as one tensor (B, longest), filled up on the right."""
-    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill).to(device)
+    def _padded(self, rows: Sequence[list[int]], fill: int) -> torch.Tensor:
+        """Rows as one tensor (b, longest), filled up on the right."""
+        tensors = [torch.tensor(row, device=self.model.device) for row in rows]
+        return pad_sequence(tensors, batch_first=True, padding_value=fill)
 
 
 def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:  # (B,), (B,) -> (B,)

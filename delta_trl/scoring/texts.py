@@ -1,6 +1,7 @@
 """The text of single tokens, such that the texts of a completion's tokens join to the completion."""
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 
 from transformers import PreTrainedTokenizerBase
@@ -20,18 +21,15 @@ class TokenTexts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self._tokenizer = tokenizer
-        self._texts: dict[int, str] = {}  # at most as many as the vocabulary has, as the next
-        self._special: dict[int, bool] = {}
+        self.of_type, self.is_special = cache(self._of_type), cache(self._is_special)  # at most one vocabulary
 
     def decode(self, ids: list[int], **options) -> str:
         return self._tokenizer.decode(ids, clean_up_tokenization_spaces=False, **options)
 
-    def of_type(self, token_id: int) -> str:
+    def _of_type(self, token_id: int) -> str:
         """The text of a token within a text; U+FFFD where the token is only a part of a character."""
-        if token_id not in self._texts:
-            # decoders treat the first token of a text differently, hence the second of two
-            self._texts[token_id] = self.decode([token_id, token_id])[len(self.decode([token_id])) :]
-        return self._texts[token_id]
+        # decoders treat the first token of a text differently, hence the second of two
+        return self.decode([token_id, token_id])[len(self.decode([token_id])) :]
 
     def of_sequence(self, ids: list[int]) -> list[str]:
         """
@@ -55,13 +53,9 @@ class TokenTexts:
                 start, read = read, end
         return texts
 
-    def is_special(self, token_id: int) -> bool:
+    def _is_special(self, token_id: int) -> bool:
         """Whether `decode` with `skip_special_tokens` leaves a token out."""
-        if token_id not in self._special:
-            self._special[token_id] = not self.decode([token_id], skip_special_tokens=True) and bool(
-                self.decode([token_id])
-            )
-        return self._special[token_id]
+        return self.decode([token_id]) != "" and self.decode([token_id], skip_special_tokens=True) == ""
 
     def of_turns(
         self, ids: list[int], of_policy: list[bool], tools: Sequence[tuple[str, ...]] = ()
