@@ -1,7 +1,7 @@
 """
 Whether a model computes without padding what it computes with padding.
 
-`computes_the_same` runs the policy once, before the first rollout batch, on three short rows, two of them of one
+`comparisons` run the policy once, before the first rollout batch, on three short rows, two of them of one
 prompt. There are two kinds of evidence:
 
 - Runs of the same shapes are equal bit by bit, whatever the dtype: a row's log-probabilities do not depend on the
@@ -27,11 +27,11 @@ WIDTH, PROMPT = 16, 8  # columns of the probe, and of its prompts
 NARROW = 3  # tokens of a sliding window in the probe
 
 
-def computes_the_same(
+def comparisons(
     score: Callable, stand_in: StandIn, causal: nn.Module, parameters: list[nn.Parameter], device: torch.device
-) -> bool:
+) -> Iterator[bool]:
     """
-    Compare a model with its stand-in.
+    Compare a model with its stand-in. Yields whether the runs of each comparison agree, one after the other.
 
     Args:
         score (`Callable`): Takes a model, ids, mask (B, P + T) and T, and returns log-probabilities (B, T) first.
@@ -41,12 +41,6 @@ def computes_the_same(
         device (`torch.device`): Where the model computes.
     """
     layout = stand_in.layout
-    same = all(_comparisons(score, stand_in, causal, parameters, device))
-    return same and stand_in.layout == layout  # packed rows that do not reach all attention layers are given up
-
-
-def _comparisons(score, stand_in, causal, parameters, device) -> Iterator[bool]:
-    """Whether the runs of each comparison agree, one after the other. Arguments as above."""
     config, model = causal.config.get_text_config(), stand_in.model
     limit = widest_batch(config)
     ids, mask = _probe_rows(config.vocab_size, device)
@@ -91,6 +85,7 @@ def _comparisons(score, stand_in, causal, parameters, device) -> Iterator[bool]:
             narrow = outcome(model)
             yield distance(outcome(stand_in), narrow) <= noise
         yield distance(narrow, padded) > noise  # otherwise the windows were not narrow
+    yield stand_in.layout == layout  # packed rows that do not reach all attention layers are given up
 
 
 def widest_batch(config: PreTrainedConfig) -> int:

@@ -15,7 +15,7 @@ from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import split_tensor_dict
 
-from .evidence import computes_the_same, widest_batch
+from .evidence import comparisons, widest_batch
 from .recorder import Recorder
 from .rollout import autocast_dtype, causal_model, has_images, overridden, unwrapped
 from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_attention
@@ -190,14 +190,15 @@ class PaddingFree(GRPOTrainer):
         old ones, a micro-batch thus runs as it was scored, or no row of it trains. Ratios stay exactly 1.
         """
         advantages = micro_batch["advantages"]  # (b,) or (b, T)
+        every_row = torch.arange(len(advantages))
+        if self._loss_reads_all_rows():
+            return every_row
         trains = advantages.reshape(len(advantages), -1).any(dim=1)
-        if not trains.any() and not self._loss_reads_all_rows():
+        if not trains.any():
             lengths = micro_batch["prompt_mask"].sum(dim=1) + micro_batch["completion_mask"].sum(dim=1)
             return lengths.argmin()[None]
         is_rounded = (autocast_dtype(self) or causal_model(self).dtype) != torch.float32
-        if self._loss_reads_all_rows() or (is_rounded and "old_per_token_logps" in micro_batch):
-            return torch.arange(len(advantages))
-        return trains.nonzero()[:, 0]
+        return every_row if is_rounded and "old_per_token_logps" in micro_batch else trains.nonzero()[:, 0]
 
     # --- the layout ---
 
@@ -243,21 +244,19 @@ class PaddingFree(GRPOTrainer):
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
         ):
             stand_in = self._stand_in(self.model, layout)
-            return computes_the_same(score, stand_in, causal, few, self.accelerator.device)
+            return all(comparisons(score, stand_in, causal, few, self.accelerator.device))
 
 
 def in_order(batches: list[dict], order: torch.Tensor) -> dict:
     """One batch with the rows of all `batches`, in the order (B,). What is no tensor or list of rows stays."""
-    whole = {}
-    for name, value in batches[0].items():
+    whole = dict(batches[0])
+    for name, value in whole.items():
         parts = [batch[name] for batch in batches]
         if isinstance(value, torch.Tensor) and value.ndim:
             whole[name] = torch.cat(parts)[order]
         elif isinstance(value, list):
             rows = [row for part in parts for row in part]
             whole[name] = [rows[i] for i in order.tolist()]
-        else:
-            whole[name] = value
     return whole
 
 
