@@ -17,9 +17,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
 
-from .stand_in import PACKED, StandIn, layers_of
+from .stand_in import PACKED, StandIn, layers_of, positions_of
 
 
 LEAST, NOISE = 1e-5, 4.0  # relative tolerance: the least, and in units of the measured noise
@@ -40,26 +39,30 @@ def comparisons(
         parameters (`list[torch.nn.Parameter]`): Whose gradients are compared.
         device (`torch.device`): Where the model computes.
     """
-    layout = stand_in.layout
-    config, model = causal.config.get_text_config(), stand_in.model
-    limit = widest_batch(config)
+    layout, model = stand_in.layout, stand_in.model
+    config = causal.config.get_text_config()
+    positions = positions_of(config)
     ids, mask = _probe_rows(config.vocab_size, device)
+    columns = torch.arange(WIDTH, device=device)
 
     def outcome(runs: Callable, ids: torch.Tensor = ids, width: int = WIDTH) -> list[torch.Tensor]:
         """Log-probabilities of the valid tokens, and gradients of a weighted sum of them."""
         valid = mask[: len(ids), :width]
-        log_probs = score(_without_autocast(runs, device), ids[:, :width], valid, width - PROMPT)[0]
-        log_probs = log_probs[valid[:, PROMPT:] == 1]
-        weighted = log_probs * torch.linspace(1, 2, len(log_probs), device=device)
-        gradients = torch.autograd.grad(weighted.sum(), parameters, allow_unused=True) if parameters else ()
-        return [log_probs.detach(), *(one for one in gradients if one is not None)]
+        scored = score(_without_autocast(runs, device), ids[:, :width], valid, width - PROMPT)
+        log_probs = scored[0][valid[:, PROMPT:] == 1]
+        if not parameters:
+            return [log_probs.detach()]
+        weights = torch.linspace(1, 2, len(log_probs), device=device)
+        gradients = torch.autograd.grad((log_probs * weights).sum(), parameters, allow_unused=True)
+        return [log_probs.detach(), *filter(torch.is_tensor, gradients)]
 
-    def at(first: int) -> Callable:
+    def moved(first: int) -> Callable:
         """The model with all positions moved by `first`."""
-        columns = torch.arange(WIDTH, device=device)
-        return lambda position_ids=columns, **inputs: model(
-            position_ids=(position_ids + first).expand_as(inputs["input_ids"]), **inputs
-        )
+
+        def run(position_ids=columns, **inputs):
+            return model(position_ids=(position_ids + first).expand_as(inputs["input_ids"]), **inputs)
+
+        return run
 
     padded, unpadded = outcome(model), outcome(stand_in)
     # The first row begins in the first column: cut off at its end, it has no padding at all
@@ -67,19 +70,22 @@ def comparisons(
     noise = max(LEAST, NOISE * distance(alone, outcome(model, ids[:1])))
     repeated = NOISE * distance(outcome(model)[:1], padded[:1])  # 0 unless kernels add in random order
     yield distance(unpadded, padded) <= noise
+
     others = ids.clone()
     others[0] = (ids[0] + 1) % config.vocab_size
-    first = int(mask[0, PROMPT:].sum())  # tokens of the first row
+    first = int(mask[0, PROMPT:].sum())  # completion tokens of the row that has changed
     yield distance([outcome(stand_in, others)[0][first:]], [unpadded[0][first:]]) <= repeated
-    if WIDTH <= limit < sys.maxsize:
+
+    if WIDTH <= positions < sys.maxsize:
         # Rotary embeddings may depend on the highest position, which padding has here
-        highest = torch.arange(WIDTH, device=device).repeat(len(ids), 1)
-        highest[:, -1] = limit - 1
+        highest = columns.repeat(len(ids), 1)
+        highest[:, -1] = positions - 1
         far = outcome(lambda **inputs: model(position_ids=highest, **inputs))
-        yield distance(far[:1], outcome(at(0))[:1]) <= repeated
-        stand_in.model = at(limit - WIDTH)
+        yield distance(far[:1], outcome(moved(0))[:1]) <= repeated
+        stand_in.model = moved(positions - WIDTH)
         yield distance(outcome(stand_in), outcome(stand_in.model)) <= noise
         stand_in.model = model
+
     if stand_in.layout == PACKED and "DynamicSlidingWindowLayer" in layers_of(config):
         with _narrow_windows(causal):
             narrow = outcome(model)
@@ -88,29 +94,25 @@ def comparisons(
     yield stand_in.layout == layout  # packed rows that do not reach all attention layers are given up
 
 
-def widest_batch(config: PreTrainedConfig) -> int:
-    """How many columns a batch may have: the positions that a model's config declares."""
-    return getattr(config, "max_position_embeddings", None) or sys.maxsize
-
-
 def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
-    """The largest relative difference of two lists of tensors. Small tensors count as a thousandth of the largest."""
-    norms = torch.stack([one.float().norm() for one in theirs[1:]] or [theirs[0].norm()])
-    floors = [torch.zeros_like(norms[0]), *[1e-3 * norms.max()] * (len(theirs) - 1)]
-    found = [
-        (a.float() - b.float()).norm() / torch.maximum(b.float().norm(), floor)
-        for a, b, floor in zip(ours, theirs, floors, strict=True)
-    ]
-    return torch.stack(found).nan_to_num(nan=torch.inf).max().item()
+    """The largest relative difference of log-probabilities, which come first, and of gradients."""
+    sizes = [tensor.float().norm() for tensor in theirs]
+    least = 1e-3 * max(sizes[1:], default=0.0)  # smaller gradients may be rounding alone
+    relative = []
+    for number, size in enumerate(sizes):
+        difference = (ours[number].float() - theirs[number].float()).norm()
+        relative.append(difference / (max(size, least) if number else size))
+    return torch.stack(relative).nan_to_num(nan=torch.inf).max().item()
 
 
 def _probe_rows(vocabulary: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and mask (3, WIDTH) of three rows. The last two have a prompt in common."""
     columns = torch.arange(WIDTH, device=device)
-    mask = torch.stack([(first <= columns) & (columns < last) for first, last in ((0, 11), (5, 15), (5, 13))])
+    first, end = torch.tensor([(0, 11), (5, 15), (5, 13)], device=device).T[:, :, None]
+    mask = (first <= columns) & (columns < end)
     ids = columns.repeat(3, 1)
-    ids[1:] += 5
-    ids[2, PROMPT:] += 1
+    ids[1:] += 5  # another prompt
+    ids[2, PROMPT:] += 1  # another completion
     return ids % vocabulary, mask.long()
 
 

@@ -1,6 +1,5 @@
 """Scoring without padding and without rows that train nothing, for any `GRPOTrainer`."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import split_tensor_dict
 
-from .evidence import comparisons, widest_batch
+from .evidence import comparisons
 from .recorder import Recorder
 from .rollout import autocast_dtype, causal_model, has_images, overridden, unwrapped
 from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_attention
@@ -45,33 +44,24 @@ class PaddingFree(GRPOTrainer):
 
     trim_padding = True
     _layout: str | None = None  # of the policy's rows; `None` for TRL's
-    _widest: int | None = None  # columns that a batch without padding may have; `None` before the first rollout
-    _kind: dict[str, Any] | None = None  # of the policy when its layout was found
+    _kind: dict[str, Any] | None = None  # of the policy when its layout was looked for; `None` before
     _row_order: torch.Tensor | None = None  # of the rollout batch's micro-batches
     _recorder: Recorder | None = None  # of the next scoring call
     _micro_batch: dict | None = None  # of the loss in progress
-
-    def create_accelerator_and_postprocess(self):
-        super().create_accelerator_and_postprocess()  # before TRL shards a reference model
-        plugin = self.accelerator.state.fsdp_plugin if self.accelerator.is_fsdp2 else None
-        if plugin is not None and plugin.mixed_precision_policy is not None:
-            # FSDP2 casts what the model returns: bfloat16 log-probabilities have two or three digits
-            plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, output_dtype=None)
 
     # --- a rollout batch, and its order ---
 
     def _generate_and_score_completions(self, inputs):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
-        if self._widest is None:  # under ZeRO-3 and FSDP, all processes run the model at the same time
-            # columns are the same on all processes: in data with images, some rows have none
-            self._widest = 0 if {"image", "images"} & inputs[0].keys() else self._find_layout()
+        if self._kind is None:  # under ZeRO-3 and FSDP, all processes run the model at the same time
+            self._find_layout()
         generator = torch.Generator().manual_seed(self.args.seed + self.state.global_step)
         self._row_order = torch.randperm(len(inputs), generator=generator)
         if self._prompts_stay_together():
             # Rows are assigned to optimiser steps at random; within a step, rows of one prompt are adjacent
             in_one_step = math.gcd(self.args.steps_per_generation, self.args.gradient_accumulation_steps)
-            size = max(1, len(inputs) // self.args.steps_per_generation * in_one_step)
+            size = self.args.per_device_train_batch_size * in_one_step
             self._row_order = torch.cat([rows.sort().values for rows in self._row_order.split(size)])
         batch = super()._generate_and_score_completions(inputs)
         batch[ROWS] = torch.arange(len(batch["completion_mask"]), device=self.accelerator.device)
@@ -81,7 +71,7 @@ class PaddingFree(GRPOTrainer):
         buffered = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         is_new = self._buffered_inputs is not buffered
-        if not (is_new and self._widest and ROWS in inputs) or has_images(inputs):
+        if not (is_new and self._layout and ROWS in inputs) or has_images(inputs):
             return inputs
         rows = torch.cat([batch[ROWS] for batch in self._buffered_inputs])  # after TRL's shuffling
         if sorted(rows.tolist()) != list(range(len(self._row_order))):  # a subclass has left rows out
@@ -105,28 +95,25 @@ class PaddingFree(GRPOTrainer):
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
         layout = None if has_images(options) else self._layout_of(model, input_ids)
+        recorder, self._recorder = self._recorder, None
         micro_batch, self._micro_batch = self._micro_batch, None  # the loss's first call is the policy's
-        rows = torch.arange(len(input_ids))
         if layout and micro_batch is not None:
             rows = self._rows_that_train(micro_batch)
-        elif layout and batch_size is not None and len(rows) == len(self._row_order):  # the rollout batch
-            # the largest micro-batch comes first: it shows how much memory they take
-            lengths = attention_mask.sum(dim=1).cpu()
-            together = self._row_order.split(batch_size)
-            rows = torch.cat(sorted(together, key=lambda rows: -int(lengths[rows].sum())))
+        elif layout and batch_size is not None and len(input_ids) == len(self._row_order):  # the rollout batch
+            rows = self._rows_in_order(attention_mask, batch_size)
+        else:
+            rows = torch.arange(len(input_ids))
         rows = rows.to(input_ids.device)
-        recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.begin(attention_mask[:, -logits_to_keep:], rows)
             options["compute_entropy"] = True  # the fused LM head computes them anyway
+        stand_in = self._stand_in(model, layout, recorder)
         log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
-            self._stand_in(model, layout, recorder),
-            input_ids[rows],
-            attention_mask[rows],
-            logits_to_keep,
-            batch_size,
-            **options,
+            stand_in, input_ids[rows], attention_mask[rows], logits_to_keep, batch_size, **options
         )
+        if stand_in.layout != layout:
+            logger.warning("trim_padding: packed rows miss an attention layer. Rows keep their padding from now on.")
+            self._layout = None
         # Rows left out get their old log-probabilities, a ratio of 1, and the mean entropy, which thus stays the mean
         old = (micro_batch or {}).get("old_per_token_logps")
         others = log_probs.new_zeros(len(input_ids), logits_to_keep) if old is None else old
@@ -141,6 +128,15 @@ class PaddingFree(GRPOTrainer):
             self._after_scoring(micro_batch, log_probs.detach(), entropies.detach())
         return log_probs, entropies, aux_loss
 
+    def _rows_in_order(self, attention_mask: torch.Tensor, batch_size: int) -> torch.Tensor:
+        """
+        The rows (B,) of the rollout batch, in the micro-batches of the loss. The largest one comes first: after it, a
+        recorder knows how much memory they take.
+        """
+        lengths = attention_mask.sum(dim=1).cpu()
+        micro_batches = self._row_order.split(batch_size)
+        return torch.cat(sorted(micro_batches, key=lambda rows: int(lengths[rows].sum()), reverse=True))
+
     def _stand_in(self, model, layout: str | None, recorder: Recorder | None = None) -> StandIn:
         layers = causal_model(self).config.get_text_config().num_hidden_layers if layout == PACKED else 0
         share = self._prompts_stay_together()
@@ -148,10 +144,11 @@ class PaddingFree(GRPOTrainer):
 
     def _layout_of(self, model, input_ids: torch.Tensor) -> str | None:
         """The layout of rows in a scoring call of a model, which may be another one than the policy."""
-        fits = self.model.training and input_ids.size(1) <= (self._widest or 0)
-        if not (fits and isinstance(model, nn.Module)):
+        if not (self._layout and self.model.training and isinstance(model, nn.Module)):
             return None
-        return self._layout if kind_of(unwrapped(self, model), causal_model(self, model)) == self._kind else None
+        kind = kind_of(unwrapped(self, model), causal_model(self, model))
+        fits = input_ids.size(1) <= kind["positions"]
+        return self._layout if fits and kind == self._kind else None
 
     def _prompts_stay_together(self) -> bool:
         """Whether rows of a prompt follow each other. Not where a loss depends on which rows are in a micro-batch."""
@@ -202,36 +199,36 @@ class PaddingFree(GRPOTrainer):
 
     # --- the layout ---
 
-    def _find_layout(self) -> int:
-        """Find the layout of the policy's rows. Returns how many columns a batch without padding may have."""
-        if not self.trim_padding:
-            return 0
+    def _find_layout(self) -> None:
+        """Find the layout of the policy's rows, by `_kind` and by comparison."""
         causal, args = causal_model(self), self.args
-        kind = kind_of(unwrapped(self, self.model), causal)
-        if kind["adapters per row"] or any((args.neftune_noise_alpha, args.torch_compile, args.pad_to_multiple_of)):
+        self._kind = kind_of(unwrapped(self, self.model), causal)
+        if not self.trim_padding:
+            return
+        depends_on_shapes = (args.neftune_noise_alpha, args.torch_compile, args.pad_to_multiple_of)
+        if self._kind["adapters per row"] or any(depends_on_shapes):
             logger.warning(
                 "trim_padding is off: NEFTune, torch_compile, pad_to_multiple_of and activated LoRA depend on TRL's "
                 "shapes."
             )
-            return 0
+            return
         register_attention()
         reason = "computes something else without padding"
         in_training = [module for module in causal.modules() if module.training]
         causal.eval()  # no dropout
         try:
-            for layout in (PACKED, LEFT) if can_be_packed(kind) else (LEFT,):
+            for layout in (PACKED, LEFT) if can_be_packed(self._kind) else (LEFT,):
                 try:
                     if self._is_right(layout, causal):
                         logger.info(f"trim_padding: rows are {layout}.")
-                        self._layout, self._kind = layout, kind
-                        return widest_batch(causal.config.get_text_config())
+                        self._layout = layout
+                        return
                 except Exception as error:  # of a model that does not take text alone, say
                     reason = f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
         finally:
             for module in in_training:
                 module.training = True
         logger.warning(f"trim_padding: {type(causal).__name__} {reason}. Its micro-batches are those of GRPOTrainer.")
-        return 0
 
     def _is_right(self, layout: str, causal: nn.Module) -> bool:
         """Whether the policy computes the same in a layout. Gradients are compared where parameters are whole."""

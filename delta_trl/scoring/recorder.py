@@ -38,6 +38,7 @@ class Recorder:
 
     Attributes:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned.
+        remaining (`list`): The first token and the end of each row that is still to come.
     """
 
     def __init__(self, backbone: nn.Module | None = None, place: str = "device"):
@@ -45,8 +46,8 @@ class Recorder:
         self.entropies: torch.Tensor | None = None
         self._backbone, self._place = backbone, place
         self._states: HiddenStates | None = None
+        self.remaining: list = []
         self._n_tokens = 0
-        self._ranges: list = []  # first token and end of each row that is still to come
 
     @property
     def hidden(self) -> HiddenStates | None:
@@ -54,14 +55,14 @@ class Recorder:
         Hidden states row by row; `None` if none were recorded, or not of every row. A hook may not fire at all, as on
         a compiled module.
         """
-        return None if self._ranges else self._states
+        return None if self.remaining else self._states
 
     def begin(self, tokens: torch.Tensor, order: torch.Tensor) -> None:
         """Expect a pass over the tokens (B, T), whose rows come in the order (B,)."""
         counts = tokens.sum(dim=1)
         ends = counts.cumsum(0)
         self._n_tokens = int(ends[-1])
-        self._ranges = torch.stack([ends - counts, ends], dim=1)[order].tolist()
+        self.remaining = torch.stack([ends - counts, ends], dim=1)[order].tolist()
 
     def run(self, model: Callable, rows: int, /, **inputs) -> Any:
         """
@@ -87,8 +88,8 @@ class Recorder:
         # Allocate after the first forward, which is the largest: its peak memory is known by then
         if self._states is None:
             self._states = self._allocate(states)
-        self._states.write(states, self._ranges[:rows])
-        self._ranges = self._ranges[rows:]
+        self._states.write(states, self.remaining[:rows])
+        self.remaining = self.remaining[rows:]
 
     def _allocate(self, states: torch.Tensor) -> HiddenStates:
         dim, device = states.size(1), states.device

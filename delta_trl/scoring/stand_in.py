@@ -15,12 +15,12 @@ Padding is what stands before the first and after the last valid token of a row.
 TRL's columns.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from accelerate.logging import get_logger
 from torch import nn
 from torch.nn.functional import pad
 from transformers import AttentionInterface, DynamicCache, PreTrainedConfig
@@ -28,8 +28,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from .recorder import Recorder
 
-
-logger = get_logger(__name__)
 
 ATTENTION = {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"}  # transformers' caches of attention layers
 PACKED, LEFT = "packed", "moved to the left"
@@ -60,8 +58,9 @@ class StandIn:
 
     Args:
         model (`Callable`): The model, as TRL calls it.
-        layout (`str`, *optional*): `PACKED`, `LEFT` or `None`.
-        layers (`int`): Attention layers of the model. All of them have to run on packed rows.
+        layout (`str`, *optional*):
+            `PACKED`, `LEFT` or `None`. Becomes `None` once packed rows do not reach every attention layer.
+        layers (`int`): Attention layers of the model.
         share_prompts (`bool`): Whether packed rows that follow each other have a common prompt once.
         recorder ([`Recorder`], *optional*): Records the hidden states.
     """
@@ -93,7 +92,8 @@ class StandIn:
             mask = kept[None, None]  # of four dimensions: transformers hands it on to attention as it is
             options["rows"] = packed
         else:
-            kept = moved_to_the_left(valid)
+            lengths = valid.sum(dim=1)
+            kept = torch.arange(int(lengths.max()), device=valid.device) < lengths[:, None]
             mask = kept.long()
 
         def moved(values: torch.Tensor, fill: int = 0) -> torch.Tensor:
@@ -103,6 +103,7 @@ class StandIn:
             return values.new_zeros(valid.shape).masked_scatter(valid, pad(values, (1, 0))[kept])[:, 1:]
 
         positions = torch.arange(valid.size(1), device=valid.device).expand_as(valid)
+        remaining = self._recorder.remaining
         output = self._recorder.run(
             self.model,
             len(valid),
@@ -113,18 +114,18 @@ class StandIn:
             **options,
         )
         if self.layout == PACKED and len(packed.seen) != self._layers:
-            logger.warning_once(
-                "trim_padding: packed rows do not reach every attention layer. Rows keep their padding."
-            )
             self.layout, options["rows"] = None, None
+            self._recorder.remaining = remaining  # these rows run again
             return self(input_ids, attention_mask, labels, **options)
-        output.log_probs, output.entropy = moved_back(output.log_probs), moved_back(output.entropy)
+        output.log_probs = moved_back(output.log_probs)
+        if output.entropy is not None:  # the LM head of a reference model computes none
+            output.entropy = moved_back(output.entropy)
         return output
 
 
 def kind_of(model: nn.Module, causal: nn.Module) -> dict[str, Any]:
     """
-    What decides whether rows can be packed and is cheap to ask.
+    What decides how rows can be laid out and is cheap to ask.
 
     Args:
         model (`torch.nn.Module`): The model without wrappers of distributed training.
@@ -136,8 +137,10 @@ def kind_of(model: nn.Module, causal: nn.Module) -> dict[str, Any]:
         "config": type(config),
         "attention": config._attn_implementation,
         "layers": layers_of(config),
+        "layer_types": getattr(config, "layer_types", None),
+        "rope": getattr(config, "rope_parameters", None),
+        "positions": positions_of(config),
         "adapters per row": any(getattr(adapter, "alora_invocation_tokens", None) for adapter in adapters),
-        **{name: getattr(config, name, None) for name in ("layer_types", "sliding_window", "rope_parameters")},
     }
 
 
@@ -152,20 +155,15 @@ def layers_of(config: PreTrainedConfig) -> list[str]:
     return [type(layer).__name__ for layer in DynamicCache(config=config).layers]
 
 
+def positions_of(config: PreTrainedConfig) -> int:
+    """How many positions a model's config declares; without any, there is no limit."""
+    return getattr(config, "max_position_embeddings", None) or sys.maxsize
+
+
 def has_gaps(valid: torch.Tensor) -> bool:
     """Whether a row (b, P + T) has padding between its first and its last valid token."""
     begins = valid & ~pad(valid, (1, 0))[:, :-1]
     return bool((begins.sum(dim=1) > 1).any())
-
-
-def moved_to_the_left(valid: torch.Tensor) -> torch.Tensor:
-    """The mask (b, width) of rows without the padding before them."""
-    lengths = valid.sum(dim=1)
-    longest = int(lengths.max())
-    # A GPU prepares kernels for each new width: there are sixteen from one power of two to the next
-    step = 2 ** max(0, longest.bit_length() - 5)
-    width = min(valid.size(1), -(-longest // step) * step)
-    return torch.arange(width, device=valid.device) < lengths[:, None]
 
 
 def repeated_prompts(valid: torch.Tensor, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -174,8 +172,11 @@ def repeated_prompts(valid: torch.Tensor, input_ids: torch.Tensor, labels: torch
     prompt, which predicts the first of its completion.
     """
     prompt = valid & (labels == -100)
-    same = (prompt[1:] == prompt[:-1]) & ((input_ids[1:] == input_ids[:-1]) | ~prompt[1:])
-    return pad(same.all(dim=1), (1, 0))[:, None] & prompt & pad(prompt[:, 1:], (0, 1))
+    same_columns = prompt[1:] == prompt[:-1]
+    same_tokens = (input_ids[1:] == input_ids[:-1]) | ~prompt[1:]
+    is_repeated = pad((same_columns & same_tokens).all(dim=1), (1, 0))  # (b,): not the first row
+    has_next = pad(prompt[:, 1:], (0, 1))
+    return is_repeated[:, None] & prompt & has_next
 
 
 def attention_within_rows(
@@ -206,14 +207,17 @@ def _attention_of_row(module, query, key, value, window: int | None, options: di
     length = query.size(2)
     if window is None or length <= window:
         return sdpa_attention_forward(module, query, key, value, None, **options)[0]
+    positions = torch.arange(length, device=query.device)
     blocks = []
     for start in range(0, length, BLOCK):
-        end, first = min(start + BLOCK, length), max(0, start - window + 1)
-        queries = torch.arange(start, end, device=query.device)
-        distance = queries[:, None] - torch.arange(first, end, device=query.device)
+        end = min(start + BLOCK, length)
+        first = max(0, start - window + 1)  # the earliest key that a query of this block sees
+        distance = positions[start:end, None] - positions[first:end]
         band = (distance >= 0) & (distance < window)
-        states = query[:, :, start:end], key[:, :, first:end], value[:, :, first:end]
-        blocks.append(sdpa_attention_forward(module, *states, band[None, None], **options)[0])
+        output, _ = sdpa_attention_forward(
+            module, query[:, :, start:end], key[:, :, first:end], value[:, :, first:end], band[None, None], **options
+        )
+        blocks.append(output)
     return torch.cat(blocks, dim=1)
 
 

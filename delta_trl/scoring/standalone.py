@@ -73,11 +73,11 @@ class StandalonePolicy:
         labels = self._padded([self._labels[i] for i in numbers], -100)
         scored = labels[:, 1:] != -100
         output = recorder.run(self.model, len(rows), input_ids=ids, labels=labels, fused_lm_head=True)
-        log_probs, entropies = (
-            torch.zeros_like(mask, dtype=torch.float32).masked_scatter(mask, values[scored].float())
-            for values in (output.log_probs, output.entropy)
-        )
-        return log_probs, entropies
+
+        def of_completions(values: torch.Tensor) -> torch.Tensor:  # (b, P + T - 1) -> (b, T)
+            return torch.zeros_like(mask, dtype=torch.float32).masked_scatter(mask, values[scored].float())
+
+        return of_completions(output.log_probs), of_completions(output.entropy)
 
     def _padded(self, rows: Sequence[list[int]], fill: int) -> torch.Tensor:
         """Rows as one tensor (b, longest), filled up on the right."""

@@ -1,5 +1,7 @@
 """Updates that are not finite are skipped, for any `GRPOTrainer`: a single NaN would end up in every weight."""
 
+import dataclasses
+
 import torch
 from accelerate.logging import get_logger
 from trl import GRPOTrainer
@@ -14,7 +16,7 @@ class FiniteUpdates(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] that skips an update whose gradients are not finite on any process, as DelTA's authors do, and
     never saves weights that are not finite. The metric `skipped_updates` counts skipped updates. After `PATIENCE` of
-    them in a row, it saves a checkpoint and raises.
+    them in a row, it saves a checkpoint and raises. Under FSDP2, log-probabilities stay float32.
 
     What is not covered: float16, where the loss scaler skips updates; weights that DeepSpeed offloads to NVMe.
     """
@@ -22,11 +24,15 @@ class FiniteUpdates(GRPOTrainer):
     _skipped_in_a_row = 0
 
     def create_accelerator_and_postprocess(self):
-        super().create_accelerator_and_postprocess()
-        plugin = self.accelerator.state.deepspeed_plugin
+        super().create_accelerator_and_postprocess()  # before TRL shards a reference model
+        deepspeed = self.accelerator.state.deepspeed_plugin
         # DeepSpeed skips an update by itself if told to in bfloat16, and always in float32
-        if plugin is not None and "bf16" in plugin.deepspeed_config:
-            plugin.deepspeed_config["bf16"]["check_grad_overflow"] = True
+        if deepspeed is not None and "bf16" in deepspeed.deepspeed_config:
+            deepspeed.deepspeed_config["bf16"]["check_grad_overflow"] = True
+        fsdp = self.accelerator.state.fsdp_plugin if self.accelerator.is_fsdp2 else None
+        if fsdp is not None and fsdp.mixed_precision_policy is not None:
+            # FSDP2 casts what the model returns: bfloat16 log-probabilities have two or three digits
+            fsdp.mixed_precision_policy = dataclasses.replace(fsdp.mixed_precision_policy, output_dtype=None)
 
     def _get_grad_norm(self, model, grad_norm=None):
         norm = super()._get_grad_norm(model, grad_norm)  # over all processes; `inf` if DeepSpeed skipped the update

@@ -3,7 +3,8 @@
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import FalconConfig, LlamaConfig, MistralConfig, OPTConfig, Phi3Config
+from transformers import AttentionInterface, FalconConfig, LlamaConfig, MistralConfig, OPTConfig, Phi3Config
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from trl import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
@@ -12,7 +13,7 @@ from delta_trl.scoring.padding_free import PaddingFree
 from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
-from ..trainers import RAGGED, TRL, logged, ragged, sharp
+from ..trainers import RAGGED, TRL, Compared, logged, ragged, sharp
 
 
 class Plain(PaddingFree, GRPOTrainer):
@@ -104,7 +105,7 @@ def test_chunks_are_no_windows(make_trainer):
 def scores(trainer, model, T: int = 8) -> torch.Tensor:
     ids = torch.randint(2, 38, (4, 28), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)
-    mask[:, :12] = mask[0, :16] = mask[1, 24:] = 0
+    mask[:, :12] = mask[0, :16] = mask[1, 22:] = mask[:, 24:] = 0
     with torch.no_grad():
         return trainer._get_per_token_logps_and_entropies(model, ids, mask, T)[0][mask[:, -T:] == 1]
 
@@ -114,12 +115,29 @@ def other_models():
     eager.set_attn_implementation("eager")
     windows = sharp(mistral())
     full = sharp(MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=None))
-    return {"eager": (sharp(), eager), "window": (full, windows)}
+    # rotary factors that the columns of padding decide
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 26}
+    rope |= {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
+    sizes = {**tiny.SIZES, "original_max_position_embeddings": 26}
+    far = sharp(Phi3Config(**sizes, max_position_embeddings=104, rope_parameters=rope))
+    near = sharp(Phi3Config(**sizes, max_position_embeddings=104))
+    few = LlamaConfig(
+        **tiny.SIZES,
+        max_position_embeddings=26,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0},
+    )
+    many = LlamaConfig(**{**few.to_dict(), "max_position_embeddings": 104})
+    return {
+        "eager": (sharp(), eager),
+        "window": (full, windows),
+        "rope": (near, far),
+        "positions": (sharp(many), sharp(few)),
+    }
 
 
-@pytest.mark.parametrize("name", ["eager", "window"])
+@pytest.mark.parametrize("name", ["eager", "window", "rope", "positions"])
 def test_a_model_of_another_kind_than_the_policy_keeps_trls_rows(make_trainer, name):
-    """A reference with other attention, of the policy's class."""
+    """A reference of the policy's class, with other attention or positions."""
     policy, reference = other_models()[name]
     add_fused_lm_head(reference.eval(), outputs=("log_probs", "entropy"))
     found = []
@@ -127,26 +145,33 @@ def test_a_model_of_another_kind_than_the_policy_keeps_trls_rows(make_trainer, n
         trainer = make_trainer(policy, **kind)
         trainer.model.train()
         if kind is TRIMMED:
-            trainer._widest = trainer._find_layout()
+            trainer._find_layout()
             assert trainer._layout == PACKED
         found.append(scores(trainer, reference))
     torch.testing.assert_close(*found, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("change", ["eager", "another function"])
-def test_attention_that_changes_after_the_first_step(make_trainer, change, monkeypatch):
-    from transformers import AttentionInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+def attention_of_transformers(model):
+    """Whoever registers an attention function replaces ours."""
+    AttentionInterface.register("sdpa", sdpa_attention_forward)
 
-    trainer = make_trainer(sharp(), **TRIMMED)
-    trainer.model.train()
-    trainer._widest = trainer._find_layout()
+
+@pytest.mark.parametrize(
+    "change", [lambda model: model.set_attn_implementation("eager"), attention_of_transformers], ids=["eager", "ours"]
+)
+def test_attention_may_change_after_the_first_step(make_trainer, rollout, caplog, change):
+    """Log-probabilities and token credit are those of a plain forward, in several micro-batches."""
+    trainer = make_trainer(sharp(), Compared, **RAGGED)
+    rollout(trainer)
+    assert trainer._layout == PACKED
     before = scores(trainer, trainer.model)
-    if change == "eager":
-        trainer.model.set_attn_implementation("eager")
-    else:
-        AttentionInterface.register("sdpa", sdpa_attention_forward)
-    torch.testing.assert_close(scores(trainer, trainer.model), before, atol=2e-5, rtol=0)
+    try:
+        change(trainer.model)
+        rollout(trainer)
+        torch.testing.assert_close(scores(trainer, trainer.model), before, atol=2e-5, rtol=0)
+        assert caplog.text.count("packed rows miss an attention layer") == (change is attention_of_transformers)
+    finally:
+        stand_in.register_attention()
 
 
 class LeavesReasoningOut:

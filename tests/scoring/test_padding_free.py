@@ -1,10 +1,9 @@
 """Micro-batches without padding, on a plain `GRPOTrainer` and with token credit: the same results, fewer columns."""
 
-import sys
-
 import pytest
 import torch
 from transformers import (
+    AutoModelForCausalLM,
     CLIPVisionConfig,
     GPT2Config,
     LlamaConfig,
@@ -43,7 +42,7 @@ def run(make_trainer, **options):
     options["trainer_options"] = {**RAGGED["trainer_options"], **options.get("trainer_options", {})}
     trainer = make_trainer(model, **{**RAGGED, "optim": "sgd", "learning_rate": 0.5, **options})
     if isinstance(trainer, PaddingFree):
-        trainer._widest = trainer._find_layout()  # in training, the first rollout asks
+        trainer._find_layout()  # in training, the first rollout asks
         widths.clear()
     trainer.train()
     return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), widths
@@ -63,13 +62,16 @@ MODES = {
     "aligned": {"num_iterations": 1},
     "gradient checkpointing": {"gradient_checkpointing": True},
     "LoRA and a reference": {"beta": 0.1, "trainer_options": LORA},
+    "a reference of its own": {"beta": 0.1},
 }
 
 
 @pytest.mark.parametrize("options", MODES.values(), ids=MODES)
-def test_training_is_trls_to_rounding(make_trainer, options):
+def test_training_is_trls_to_rounding(make_trainer, tmp_path, options):
+    tiny.save(tmp_path)  # TRL loads the reference model from the policy's path
     (ours, our_weights, narrow), (theirs, their_weights, wide) = (
-        run(make_trainer, **options, **kind) for kind in (TRIMMED, TRL)
+        run(make_trainer, model=AutoModelForCausalLM.from_pretrained(tmp_path), **options, **kind)
+        for kind in (TRIMMED, TRL)
     )
     assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=2e-5)
     torch.testing.assert_close(our_weights, their_weights, atol=2e-5, rtol=2e-5)
@@ -121,6 +123,22 @@ def test_all_rows_are_trained_once_in_a_random_order(make_trainer, options, toge
     assert torch.equal(steps.sort().values, steps) is together
 
 
+def test_the_largest_micro_batch_is_scored_first(make_trainer):
+    """After the first forward pass, what is left of the memory is known."""
+    trainer, sizes = make_trainer(**TRIMMED, **RAGGED, max_steps=8), []
+    trainer._find_layout()
+    trainer.model.base_model.register_forward_hook(
+        lambda module, args, kwargs, output: (
+            None if torch.is_grad_enabled() else sizes.append(kwargs["input_ids"].numel())
+        ),
+        with_kwargs=True,
+    )
+    trainer.train()
+    scored = torch.tensor(sizes).view(4, 4)  # rollout batches, micro-batches
+    assert torch.equal(scored, scored.sort(dim=1, descending=True).values)
+    assert scored.unique().numel() > 4
+
+
 VOCAB = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
 ROPE = {"rope_theta": 1e4, "factor": 4.0}
 LONG = {"original_max_position_embeddings": 16}  # the batches of these tests are wider, their rows are not
@@ -152,10 +170,8 @@ AS_IN_TRL = {"longrope", "opt"}  # depend on the highest position, or on the col
 def test_the_model_says_how_its_rows_run(make_trainer, caplog, name):
     trainer = make_trainer(sharp(CONFIGS[name]()), **TRIMMED)
     random_numbers = torch.get_rng_state()
-    found = trainer._find_layout()
+    trainer._find_layout()
     assert torch.equal(torch.get_rng_state(), random_numbers)
-    limit = getattr(trainer.model.config, "max_position_embeddings", sys.maxsize)
-    assert found == (0 if name in AS_IN_TRL else limit)
     layout = None if name in AS_IN_TRL else LEFT if name in MOVED_TO_THE_LEFT else PACKED
     assert trainer._layout == layout
     assert caplog.text.count("Its micro-batches are those of GRPOTrainer") == (name in AS_IN_TRL)
@@ -163,7 +179,9 @@ def test_the_model_says_how_its_rows_run(make_trainer, caplog, name):
 
 @pytest.mark.parametrize("options", [{"neftune_noise_alpha": 5.0}, {"torch_compile": True}, {"pad_to_multiple_of": 8}])
 def test_what_depends_on_trls_shapes_keeps_them(make_trainer, caplog, options):
-    assert make_trainer(**TRIMMED, **options)._find_layout() == 0
+    trainer = make_trainer(**TRIMMED, **options)
+    trainer._find_layout()
+    assert trainer._layout is None
     assert "trim_padding is off" in caplog.text
 
 

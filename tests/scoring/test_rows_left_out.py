@@ -53,7 +53,7 @@ def trained(make_trainer, kind: type[GRPOTrainer], n: int = 2, model=None, **opt
         lambda module, args, output: rows.append(args[0].numel()) if torch.is_grad_enabled() else None
     )
     if isinstance(trainer, PaddingFree):
-        trainer._widest = trainer._find_layout()
+        trainer._find_layout()
         rows.clear()
     trainer.train()
     return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), rows

@@ -6,16 +6,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import MistralConfig
 from trl.trainer.utils import add_fused_lm_head
 
+from delta_trl.scoring import stand_in as module
 from delta_trl.scoring.stand_in import LEFT, PACKED, StandIn, register_attention
 
+from ..corpus import tiny
 from ..trainers import sharp
 
 
 @cache
-def model():
-    model = sharp()
+def model(window: int | None = None):
+    model = sharp(MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=window)) if window else sharp()
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     register_attention()
     return model
@@ -53,6 +56,18 @@ def test_outputs_are_those_with_padding(layout, lengths, prompts):
     assert ours.log_probs.shape == theirs.log_probs.shape
     torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=2e-5, rtol=0)
     torch.testing.assert_close(ours.entropy, theirs.entropy, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("block", [1, 4, 5, 14])
+def test_rows_longer_than_their_window_attend_within_it(monkeypatch, block):
+    """transformers masks a band; ours goes through blocks of queries."""
+    monkeypatch.setattr(module, "BLOCK", block)
+    batch = inputs([(5, 9), (1, 2), (5, 4), (3, 8)], prompts=1)
+    with torch.no_grad():
+        ours = StandIn(model(window=4), PACKED, layers=2, share_prompts=True)(**batch)
+        theirs, without_window = model(window=4)(**batch), model(window=30)(**batch)
+    torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=2e-5, rtol=0)
+    assert (theirs.log_probs - without_window.log_probs).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_model_of_another_kind_is_left_as_it_is(make_trainer):
         trainer = make_trainer(**kind)
         trainer.model.train()
         if kind == {}:
-            trainer._widest = trainer._find_layout()
+            trainer._find_layout()
         with torch.no_grad():
             scores.append(trainer._get_per_token_logps_and_entropies(teacher, ids, mask, 8)[0][mask[:, 20:] == 1])
     torch.testing.assert_close(*scores, atol=2e-5, rtol=0)
