@@ -65,6 +65,7 @@ VARIANTS = {
     "none": {"token_credit": "none"},
     "padded": {"trim_padding": False},
     "delta": {"hidden_state_cache": "device"},
+    "every row": {},  # as `delta`, rows without advantage, too
     "cpu cache": {"hidden_state_cache": "cpu"},
     **{name: {"token_credit_kwargs": {"token_gradient": name}} for name in ("topk_hidden", "lm_head", "full")},
 }
@@ -100,6 +101,16 @@ class Setup:
         """Tokens of the prompt of each completion; those of a group are equal."""
         drawn = torch.rand(self.completions // GENERATIONS, generator=torch.Generator().manual_seed(seed))
         return [max(1, int(self.prompt * (0.5 + x))) for x in drawn.tolist() for _ in range(GENERATIONS)]
+
+
+class EveryRow(DeltaGRPOTrainer):
+    """A loss of its own might read any row: none is left out."""
+
+    def _compute_loss(self, model, inputs):
+        return super()._compute_loss(model, inputs)
+
+
+TRAINERS = {"grpo": GRPOTrainer, "every row": EveryRow}
 
 
 @cache
@@ -150,7 +161,7 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         bf16=on_gpu,
         **VARIANTS[variant],
     )
-    return (GRPOTrainer if variant == "grpo" else DeltaGRPOTrainer)(
+    return TRAINERS.get(variant, DeltaGRPOTrainer)(
         model,
         reward,
         training_args,
