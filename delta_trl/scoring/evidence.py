@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from .stand_in import PACKED, StandIn, layers_of, positions_of
 
@@ -42,7 +43,7 @@ def comparisons(
     layout, model = stand_in.layout, stand_in.model
     config = causal.config.get_text_config()
     positions = positions_of(config)
-    ids, mask = _probe_rows(config.vocab_size, device)
+    ids, mask = _probe_rows(config, device)
     columns = torch.arange(WIDTH, device=device)
 
     def outcome(runs: Callable, ids: torch.Tensor = ids, width: int = WIDTH) -> list[torch.Tensor]:
@@ -53,8 +54,8 @@ def comparisons(
         if not parameters:
             return [log_probs.detach()]
         weights = torch.linspace(1, 2, len(log_probs), device=device)
-        gradients = torch.autograd.grad((log_probs * weights).sum(), parameters, allow_unused=True)
-        return [log_probs.detach(), *filter(torch.is_tensor, gradients)]
+        gradients = torch.autograd.grad((log_probs * weights).sum(), parameters, materialize_grads=True)
+        return [log_probs.detach(), *gradients]
 
     def moved(first: int) -> Callable:
         """The model with all positions moved by `first`."""
@@ -66,15 +67,16 @@ def comparisons(
 
     padded, unpadded = outcome(model), outcome(stand_in)
     # The first row begins in the first column: cut off at its end, it has no padding at all
-    alone = outcome(model, ids[:1], int(mask[0].sum()))
+    length = int(mask[0].sum())
+    alone = outcome(model, ids[:1], length)
     noise = max(LEAST, NOISE * distance(alone, outcome(model, ids[:1])))
     repeated = NOISE * distance(outcome(model)[:1], padded[:1])  # 0 unless kernels add in random order
     yield distance(unpadded, padded) <= noise
 
     others = ids.clone()
-    others[0] = (ids[0] + 1) % config.vocab_size
-    first = int(mask[0, PROMPT:].sum())  # completion tokens of the row that has changed
-    yield distance([outcome(stand_in, others)[0][first:]], [unpadded[0][first:]]) <= repeated
+    others[0, :length] = ids[0, :length].flip(0)
+    rest = slice(length - PROMPT, None)  # completion tokens of the other rows
+    yield distance([outcome(stand_in, others)[0][rest]], [unpadded[0][rest]]) <= repeated
 
     if WIDTH <= positions < sys.maxsize:
         # Rotary embeddings may depend on the highest position, which padding has here
@@ -105,15 +107,16 @@ def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
     return torch.stack(relative).nan_to_num(nan=torch.inf).max().item()
 
 
-def _probe_rows(vocabulary: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and mask (3, WIDTH) of three rows. The last two have a prompt in common."""
+def _probe_rows(config: PreTrainedConfig, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and mask (3, WIDTH) of three rows, padded as TRL pads them. The last two have a prompt in common."""
     columns = torch.arange(WIDTH, device=device)
     first, end = torch.tensor([(0, 11), (5, 15), (5, 13)], device=device).T[:, :, None]
     mask = (first <= columns) & (columns < end)
-    ids = columns.repeat(3, 1)
+    ids = columns.repeat(3, 1) + 1
     ids[1:] += 5  # another prompt
     ids[2, PROMPT:] += 1  # another completion
-    return ids % vocabulary, mask.long()
+    padding = getattr(config, "pad_token_id", None) or 0  # some models look for it
+    return (ids % config.vocab_size).where(mask, padding), mask.long()
 
 
 def _without_autocast(runs: Callable, device: torch.device) -> Callable:
