@@ -15,7 +15,6 @@ from ..data.columns import check_golds
 from ..data.loading import local_format
 from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
-from ..trainer.credit_rule import choose_rule
 from .dataset import load_prepared, sources
 from .recipe import (
     RunArguments,
@@ -82,7 +81,6 @@ def check(
     Raises:
         ValueError, OSError, ImportError: As training does.
     """
-    choose_rule(None, args)  # refuses a loss that ignores token credit
     source, rewards = model_of_recipe(model_args, args), get_rewards(run_args)
     source.local_files_only = True
     warnings = checks.check_sampling(args)

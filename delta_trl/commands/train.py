@@ -12,9 +12,9 @@ from ..arguments.errors import mistakes
 from ..data.columns import check_golds
 from ..evaluation.model import ModelArguments
 from ..scoring.prompts import end_tokens, stop_tokens
-from ..trainer.checkpoints import from_main_process
 from ..trainer.checks import check_model, refuse_missing_targets, refuse_too_few_rows
 from ..trainer.config import DeltaGRPOConfig
+from ..trainer.main_process import from_main_process
 from ..trainer.trainer import DeltaGRPOTrainer
 from .dataset import load_prepared, sources
 from .folder import resume_from

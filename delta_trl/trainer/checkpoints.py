@@ -1,13 +1,11 @@
 """Checkpoints that count only when complete, and runs that resume from them exactly, for any `GRPOTrainer`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
@@ -15,10 +13,9 @@ from trl.trainer.utils import RepeatSampler
 from ..arguments.errors import UsageError
 from ..arguments.options import is_given, is_true
 from ..files import ENTROPY_STATE, SETTINGS, begin_checkpoint, checkpoints, is_complete, write_json
+from .main_process import from_main_process
 from .settings import as_json, recorded_settings, settings_of, sharding_of, warn_of_changes
 
-
-T = TypeVar("T")
 
 OPTIMIZER = ("optimizer*", "global_step*")  # in a checkpoint: of PyTorch and FSDP, and of DeepSpeed
 
@@ -177,17 +174,3 @@ def _choose_checkpoint(given: bool | str | None, output_dir: str) -> Path | None
     if is_true(given):
         return last_complete_checkpoint(output_dir) or Path(output_dir, "checkpoint-*")
     return Path(str(given))
-
-
-def from_main_process(decide: Callable[[], T]) -> T:
-    """What the main process decides, in all processes. A `UsageError` is raised in all of them, too."""
-    decided: list = [None]
-    if PartialState().is_main_process:
-        try:
-            decided = [decide()]
-        except UsageError as error:
-            decided = [error]
-    [decision] = broadcast_object_list(decided)
-    if isinstance(decision, UsageError):
-        raise decision
-    return decision

@@ -81,7 +81,6 @@ class CreditArguments:
             value = getattr(self, name)
             expect(isinstance(value, int) and value >= least, self, name, f"a whole number >= {least}")
         self.log_token_credit = int(self.log_token_credit)  # True is every step
-        self.make_rule()  # raises if there is no such rule
 
     def make_rule(self) -> TokenCredit:
         """The rule that `token_credit` and `token_credit_kwargs` name."""
@@ -114,6 +113,6 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         expect(is_loss, self, "loss_type", "one of TRL's. GSPO is importance_sampling_level='sequence'")
         expect(self.temperature > 0, self, "temperature", "a positive number, by which scores are divided")
         refuse_divided_batches(self)
-        rule = self.make_rule()
+        rule = self.make_rule()  # raises if there is no such rule
         if rule.credits_rollouts or rule.credits_micro_batches:
             refuse_ignored_credit(self)

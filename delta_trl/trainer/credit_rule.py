@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from accelerate.logging import get_logger
-from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -15,10 +14,12 @@ from ..credit import ChangedCredit, TokenCredit, make_rule
 from ..credit.rule import TokenCreditError, check_rule
 from .checks import refuse_ignored_credit
 from .config import CreditArguments
+from .main_process import from_main_process
 
 
 logger = get_logger(__name__)
 
+HOME = "https://github.com/delta-trl/delta-trl"
 RULE_STATE = "token_credit.pt"  # in a checkpoint
 # As TRL's `_paper`, which its model card cites
 PAPER = {
@@ -35,14 +36,13 @@ PAPER = {
 }
 
 
-def choose_rule(given: TokenCredit | str | None, args: GRPOConfig) -> TokenCredit:
+def choose_rule(given: TokenCredit | str | None, options: CreditArguments, args: GRPOConfig) -> TokenCredit:
     """
-    The rule to train with: the trainer's argument `token_credit`, or the one that `args` name. If the loss of a plain
-    `GRPOConfig` ignores token credit, the rule gives none, with a warning. `DeltaGRPOConfig` refuses such a loss.
+    The rule to train with: the trainer's argument `token_credit`, or the one that `options` name. If the loss of
+    `args` ignores token credit, the rule gives none, with a warning. `DeltaGRPOConfig` refuses such a loss.
     """
     if not isinstance(args, GRPOConfig):
         raise ValueError(f"args is a {type(args).__name__}: expected a DeltaGRPOConfig, or TRL's GRPOConfig.")
-    options = args if isinstance(args, CreditArguments) else CreditArguments()
     rule = options.make_rule() if given is None else _given_rule(given, options)
     if rule.credits_rollouts or rule.credits_micro_batches:
         try:
@@ -81,10 +81,10 @@ class RuleOnRecord(GRPOTrainer):
     _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
     _name, _paper = "DelTA", PAPER
 
-    def _choose_rule(self, given: TokenCredit | str | None, args: GRPOConfig) -> None:
+    def _use_rule(self, rule: TokenCredit) -> None:
         """Before TRL's constructor, which reads tags."""
-        self.token_credit = choose_rule(given, args)
-        if arxiv_of(self.token_credit) != PAPER["id"]:
+        self.token_credit = rule
+        if arxiv_of(rule) != PAPER["id"]:
             self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
             if self._paper is PAPER:  # a subclass may have its own
                 self._name, self._paper = GRPOTrainer._name, GRPOTrainer._paper
@@ -93,7 +93,7 @@ class RuleOnRecord(GRPOTrainer):
         super().create_model_card(*args, **kwargs)
         if self.is_world_process_zero():
             with Path(self.args.output_dir, "README.md").open("a", encoding="utf-8") as card:
-                card.write(card_section(self.token_credit))
+                card.write(f"\n\n## Token credit\n\n{card_text(self.token_credit)}, with [delta_trl]({HOME})\n")
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "token_credit": repr(self.token_credit)}
@@ -129,13 +129,10 @@ class RuleState(TrainerCallback):
 
     def load(self, folder: Path) -> None:
         self._rule.load_state_dict({})
-        saved = None
-        if self._trainer.accelerator.is_main_process and (folder / RULE_STATE).is_file():
-            saved = torch.load(folder / RULE_STATE, map_location="cpu")
-        [saved] = broadcast_object_list([saved])  # nodes without a common file system do not all have the file
+        path, name = folder / RULE_STATE, rule_name(self._rule)
+        saved = from_main_process(lambda: torch.load(path, map_location="cpu") if path.is_file() else None)
         if saved is None:
             return
-        name = rule_name(self._rule)
         if saved["rule"] == name:
             self._rule.load_state_dict(saved["state"])
         else:
@@ -157,8 +154,3 @@ def card_text(rule: TokenCredit) -> str:
         return "none"
     number = arxiv_of(rule)
     return f"`{rule}`" + (f", see [arXiv {number}](https://arxiv.org/abs/{number})" if number else "")
-
-
-def card_section(rule: TokenCredit) -> str:
-    """What the model card says of a rule."""
-    return f"\n\n## Token credit\n\n{card_text(rule)}, with [delta_trl](https://github.com/delta-trl/delta-trl)\n"

@@ -7,7 +7,7 @@ that are trained: it gets their completions from a `rollout_func`, and their rew
 """
 
 import math
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -162,7 +162,8 @@ class DynamicSampling(GRPOTrainer):
         """This process's part of the rows with these numbers. Other processes may have generated some of them."""
         known = {number: sample.rows[number] for number in numbers if number in sample.rows}
         if len(sample.rounds) > 1:  # else none has moved
-            known = {number: row for part in gather_object([known]) for number, row in part.items()}
+            parts = gather_object([known])
+            known = dict(ChainMap(*parts))
         return [known[number] for number in numbers[self._own_part(len(numbers))]]
 
     @contextmanager
@@ -283,11 +284,13 @@ def stands_out(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
     """
     if trainer.multi_objective_aggregation == "normalize_then_sum":
         groups = rewards.view(-1, trainer.num_generations, rewards.size(1))
-        spread = beyond_rounding(groups, groups.abs()) / (nanstd(groups, dim=1, keepdim=True) + 1e-4)
-        rewards = spread.view_as(rewards)
-    size = (rewards * trainer.reward_weights.to(rewards.device)).abs().nansum(dim=1)  # of all terms of the sum
-    total, size = (each.view(-1, trainer.num_generations) for each in (total_rewards(trainer, rewards), size))
-    return (beyond_rounding(total, size).abs() > 0).flatten()  # NaN is not
+        distances = beyond_rounding(groups, groups.abs())
+        rewards = (distances / (nanstd(groups, dim=1, keepdim=True) + 1e-4)).view_as(rewards)
+    terms = rewards * trainer.reward_weights.to(rewards.device)
+    size = terms.abs().nansum(dim=1).view(-1, trainer.num_generations)
+    total = total_rewards(trainer, rewards).view_as(size)
+    distances = beyond_rounding(total, size)
+    return (distances.abs() > 0).flatten()  # NaN is not
 
 
 def beyond_rounding(values: torch.Tensor, size: torch.Tensor) -> torch.Tensor:  # (groups, num_generations, ...)

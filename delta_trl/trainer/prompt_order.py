@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from accelerate.utils import broadcast_object_list
 from trl import GRPOTrainer
 
 from ..files import write_json
+from .main_process import from_main_process
 
 
 PROMPT_ORDER = "prompt_order.json"  # in a checkpoint
@@ -51,8 +51,5 @@ class PromptOrder:
             write_json({"taken": self.taken}, folder / PROMPT_ORDER)
 
     def load(self, folder: Path) -> None:
-        path, taken = folder / PROMPT_ORDER, 0
-        if self._trainer.accelerator.is_main_process and path.is_file():
-            taken = json.loads(path.read_text())["taken"]
-        [taken] = broadcast_object_list([taken])  # nodes without a common file system do not all have the file
-        self.start(taken)
+        path = folder / PROMPT_ORDER
+        self.start(from_main_process(lambda: json.loads(path.read_text())["taken"] if path.is_file() else 0))

@@ -25,7 +25,7 @@ from ..scoring.rollout import RolloutPolicy, causal_model, new_recorder, trl_sco
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
-from .credit_rule import RuleOnRecord, RuleState, card_text
+from .credit_rule import RuleOnRecord, RuleState, card_text, choose_rule
 from .dynamic_sampling import DynamicSampling, stands_out, total_rewards
 from .finite_updates import FiniteUpdates
 
@@ -46,7 +46,7 @@ class DeltaGRPOTrainer(
 
     Takes the arguments of [`~trl.GRPOTrainer`] and `token_credit`. With a plain [`~trl.GRPOConfig`] as `args`, the
     options of [`CreditArguments`] keep their defaults. If its loss would ignore token credit, the trainer warns and
-    gives none. Other mistakes that are silent are warned of, too, see `trainer/checks.py`.
+    gives none. The trainer also warns about other silent mistakes, see `trainer/checks.py`.
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
     importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch.
@@ -95,7 +95,7 @@ class DeltaGRPOTrainer(
         self.trim_padding = self.credit_args.trim_padding
         self.dynamic_sampling = self.credit_args.dynamic_sampling
         self.dynamic_sampling_max_rounds = self.credit_args.dynamic_sampling_max_rounds
-        self._choose_rule(token_credit, args)
+        self._use_rule(choose_rule(token_credit, self.credit_args, args))
         super().__init__(model, with_names(reward_funcs), args, *other_args, **kwargs)
         # TRL masks what follows an EOS token only; after any other stop token it would train on padding
         self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
@@ -124,7 +124,7 @@ class DeltaGRPOTrainer(
         if not (self.model.training and self.token_credit.credits_rollouts):
             return super()._generate_and_score_completions(inputs)
         recorder = new_recorder(self, self.token_credit.needs_hidden_states)
-        # the hidden states (N, d) of TRL's own scoring pass, if it makes one: its first call is then the policy's
+        # Hidden states (N, d) of TRL's own scoring pass, if TRL makes one: then its first scoring call is the policy's
         with self.recording(recorder if trl_scores_rollouts(self.args) else None):
             batch = super()._generate_and_score_completions(inputs)
         start = time.perf_counter()
@@ -135,19 +135,20 @@ class DeltaGRPOTrainer(
             batch["token_coefficients"] = tokens.padded(credit.weights)  # (N,) -> (B, T)
             batch["advantages"] = tokens.padded(credit.advantages)
             self._log_rollout(credit, tokens, policy.forward_passes, time.perf_counter() - start)
-            trains = self.accelerator.gather(batch["advantages"].any(dim=1)).view(-1, self.num_generations).any(dim=1)
-            self._log_credit({"no_advantage": 1 - trains.float().mean().item()})
+            self._log_groups_that_train(batch["advantages"])
             if self._token_log:
                 self._token_log.observe(batch, tokens, self.last_rewards.cpu())
         return batch
 
     def _tokens(self, batch: dict, policy: RolloutPolicy) -> Tokens:
-        first, size = self.accelerator.process_index * len(batch["advantages"]), self.num_generations
-        rows = first + torch.arange(len(batch["advantages"]), device=self.accelerator.device)
-        batch["advantages"] = batch["advantages"].clone()
-        batch["advantages"][~stands_out(self, self.last_rewards)[rows]] = 0.0  # rounding makes no winner or loser
+        """The tokens of this process, with the rewards and the groups of their rows."""
+        size = len(batch["advantages"])
+        rows = self.accelerator.process_index * size + torch.arange(size, device=self.accelerator.device)
         rewards = total_rewards(self, self.last_rewards)[rows]
-        return Tokens.of_batch(batch, policy, rewards=rewards, groups=rows // size, **policy.known)
+        is_rounding = ~stands_out(self, self.last_rewards)[rows]  # which makes no winner or loser
+        batch["advantages"] = batch["advantages"].masked_fill(is_rounding, 0.0)
+        groups = rows // self.num_generations
+        return Tokens.of_batch(batch, policy, rewards=rewards, groups=groups, **policy.known)
 
     # --- credit of a micro-batch, for rules that depend on how the policy has moved since the rollout ---
 
@@ -178,6 +179,10 @@ class DeltaGRPOTrainer(
         for name, value in metrics.items():
             if not math.isnan(value):  # undefined in a batch without contrast, say
                 self._metrics["train"][f"credit/{name}"].append(value)
+
+    def _log_groups_that_train(self, advantages: torch.Tensor) -> None:  # (B, T)
+        trains = self.accelerator.gather(advantages.any(dim=1)).view(-1, self.num_generations).any(dim=1)
+        self._log_credit({"no_advantage": 1 - trains.float().mean().item()})
 
     def _log_rollout(self, credit: Credit, tokens: Tokens, forward_passes: int, seconds: float) -> None:
         self._log_credit(
