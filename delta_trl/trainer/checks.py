@@ -182,7 +182,9 @@ def check_model(
         ValueError: If the tokenizer is empty or ends no completion, or a prompt is lost.
     """
     check_tokenizer(tokenizer, name)
-    if not isinstance(tokenizer, ProcessorMixin) and tokenizer.eos_token is None:
+    if isinstance(tokenizer, ProcessorMixin):
+        return []
+    if tokenizer.eos_token is None:
         raise ValueError(
             f"The tokenizer of {name!r} has no eos_token, which ends a completion. Set one (tokenizer.eos_token = "
             "'<its text>') and save the tokenizer."
@@ -195,8 +197,7 @@ def check_model(
         prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
         limit = args.vllm_max_model_length if args.use_vllm else None
         warnings += check_prompts(prompts, tokenizer, config, title, template, limit)
-        if not isinstance(tokenizer, ProcessorMixin):
-            warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
+        warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
     return list(dict.fromkeys(warnings))
 
 

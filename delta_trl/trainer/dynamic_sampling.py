@@ -43,7 +43,7 @@ class DynamicSampling(GRPOTrainer):
     TRL's metrics and logs are those of the trained groups alone; values that rewards give to `log_metric` are averaged
     over all rounds. Metrics of its own, once per rollout batch, under `dynamic_sampling/`: `rounds` (further ones),
     `prompts` (of all rounds), `reward_before` (mean over the first round), `no_contrast_before` and `no_contrast`
-    (share of groups, in the first round and in the trained batch), `dropped` (groups with contrast),
+    (share of groups, in the first round and in the trained batch),
     `tokens_per_trained_token` (tokens of completions).
 
     Attributes:
@@ -192,7 +192,7 @@ class DynamicSampling(GRPOTrainer):
             self.rollout_func = rollout_func
 
     def _log_sampling(self, sample: "Sample", contrast: torch.Tensor, chosen: torch.Tensor) -> None:
-        metrics, size, found = self._metrics["train"], len(chosen), int(contrast.sum())
+        metrics, size = self._metrics["train"], len(chosen)
         tokens = metrics["completions/mean_length"][-1] * size * self.num_generations
         for name, value in {
             "rounds": len(sample.rounds) - 1,
@@ -200,7 +200,6 @@ class DynamicSampling(GRPOTrainer):
             "reward_before": total_rewards(self, sample.rounds[0]).nanmean().item(),
             "no_contrast_before": 1 - contrast[:size].float().mean().item(),
             "no_contrast": 1 - contrast[chosen].float().mean().item(),
-            "dropped": max(found - size, 0),
             "tokens_per_trained_token": sample.tokens / max(tokens, 1),
         }.items():
             metrics[f"dynamic_sampling/{name}"].append(float(value))

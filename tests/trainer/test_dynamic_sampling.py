@@ -31,7 +31,6 @@ METRICS = (
     "reward_before",
     "no_contrast_before",
     "no_contrast",
-    "dropped",
     "tokens_per_trained_token",
 )
 SPLIT = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "steps_per_generation": 2}
@@ -138,7 +137,7 @@ def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool):
         batch = (good + bad)[:SIZE]
         trained += batch
         without = sum(kind(prompt) not in contrast for prompt in first) / SIZE
-        values = rounds, len(taken), mean_reward(first), without, missing / SIZE, len(good[SIZE:])
+        values = rounds, len(taken), mean_reward(first), without, missing / SIZE
         metrics.append([*values, tokens(taken) / tokens(batch)])
     return trained, metrics
 
