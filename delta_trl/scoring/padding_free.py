@@ -16,7 +16,7 @@ from trl.trainer.utils import split_tensor_dict
 
 from .evidence import comparisons
 from .recorder import Recorder
-from .rollout import autocast_dtype, causal_model, has_images, overridden, unwrapped
+from .rollout import autocast_dtype, causal_model, has_images, in_order, overridden, unwrapped
 from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_attention
 
 
@@ -242,19 +242,6 @@ class PaddingFree(GRPOTrainer):
         ):
             stand_in = self._stand_in(self.model, layout)
             return all(comparisons(score, stand_in, causal, few, self.accelerator.device))
-
-
-def in_order(batches: list[dict], order: torch.Tensor) -> dict:
-    """One batch with the rows of all `batches`, in the order (B,). What is no tensor or list of rows stays."""
-    whole = dict(batches[0])
-    for name, value in whole.items():
-        parts = [batch[name] for batch in batches]
-        if isinstance(value, torch.Tensor) and value.ndim:
-            whole[name] = torch.cat(parts)[order]
-        elif isinstance(value, list):
-            rows = [row for part in parts for row in part]
-            whole[name] = [rows[i] for i in order.tolist()]
-    return whole
 
 
 def has_dropout(model: nn.Module) -> bool:

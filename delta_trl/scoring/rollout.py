@@ -12,6 +12,7 @@ from accelerate.utils import is_peft_model
 from torch import nn
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..credit import LMHead, PolicyOutputs, Responses
 from .recorder import Recorder, backbone_of
@@ -48,6 +49,19 @@ def causal_model(trainer: GRPOTrainer, model: nn.Module | None = None) -> nn.Mod
 def autocast_dtype(trainer: GRPOTrainer) -> torch.dtype | None:
     """The dtype of autocast; `None` if it is off."""
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(trainer.accelerator.mixed_precision)
+
+
+def in_order(batches: list[dict], order: torch.Tensor) -> dict:
+    """One batch with the rows of all `batches`, in the order (B,). What is no tensor or list of rows stays."""
+    whole = dict(batches[0])
+    for name, value in whole.items():
+        parts = [batch[name] for batch in batches]
+        if isinstance(value, torch.Tensor) and value.ndim:
+            whole[name] = torch.cat(parts)[order]
+        elif isinstance(value, list):
+            rows = [row for part in parts for row in part]
+            whole[name] = [rows[i] for i in order.tolist()]
+    return whole
 
 
 def overridden(trainer_class: type[GRPOTrainer], names: set[str]) -> bool:
@@ -112,26 +126,25 @@ class RolloutPolicy:
         columns["trainer_state"] = self._trainer.state
         if self._trainer.environments is not None:
             columns["environments"] = self._trainer.environments
-        of_policy = self._batch.get("tool_mask", torch.ones_like(self._batch["completion_ids"])).bool().tolist()
+        of_policy = self._batch.get("tool_mask", torch.ones_like(self._batch["completion_ids"])).tolist()
         read = TokenTexts(self._trainer._tokenizer)
-        texts, turns = zip(
-            *(
-                read.of_turns(row, mask[: len(row)], tools_called(completion))
-                for row, mask, completion in zip(ids, of_policy, completions, strict=True)
-            ),
-            strict=True,
-        )
-        return Responses(prompts, completions, ids, columns, list(texts), list(turns))
+        texts, turns = [], []
+        for row, mask, completion in zip(ids, of_policy, completions, strict=True):
+            row_texts, row_turns = read.of_turns(row, mask[: len(row)], tools_called(completion))
+            texts.append(row_texts)
+            turns.append(row_turns)
+        return Responses(prompts, completions, ids, columns, texts, turns)
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
         return self._scored(rows)[0][:, :length]
 
-    def _scored(self, rows: torch.Tensor | slice = slice(None), **options) -> tuple:
-        """What TRL's scoring method returns for some rows of the batch."""
+    def _scored(self, rows: torch.Tensor | None = None, **options) -> tuple:
+        """What TRL's scoring method returns for some rows of the batch, with their own images; by default for all."""
         trainer, batch = self._trainer, self._batch
+        if rows is not None:
+            batch = unsplit_pixel_values_by_grid(in_order([split_pixel_values_by_grid(batch)], rows))
         ids, mask = (
-            torch.cat([batch[f"prompt_{name}"][rows], batch[f"completion_{name}"][rows]], dim=1)
-            for name in ("ids", "mask")
+            torch.cat([batch[f"prompt_{name}"], batch[f"completion_{name}"]], dim=1) for name in ("ids", "mask")
         )
         options |= {name: batch[name] for name in MULTIMODAL if name in batch}
         return trainer._get_per_token_logps_and_entropies(

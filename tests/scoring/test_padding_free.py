@@ -17,7 +17,9 @@ from transformers import (
 )
 from trl import GRPOTrainer
 
+from delta_trl.credit import Tokens
 from delta_trl.scoring.padding_free import PaddingFree
+from delta_trl.scoring.rollout import RolloutPolicy, new_recorder
 from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
@@ -236,14 +238,39 @@ def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, name, loss_type
     assert all(torch.equal(log_probs, dict(policy)[row]) for row, log_probs in loss)
 
 
-def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
-    """Which has images is a question of the batch, not of the model."""
+def llava() -> LlavaForConditionalGeneration:
+    """A model that reads images of four patches."""
+    torch.manual_seed(3)
     vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     vision_config = CLIPVisionConfig(**vision, image_size=16, patch_size=8)
-    config = LlavaConfig(vision_config=vision_config, text_config=LlamaConfig(**tiny.SIZES), image_token_index=40)
+    text_config = LlamaConfig(**{**tiny.SIZES, "vocab_size": 41})
+    config = LlavaConfig(vision_config=vision_config, text_config=text_config, image_token_index=40)
+    return LlavaForConditionalGeneration(config)
+
+
+def test_some_rows_are_scored_with_their_own_images(make_trainer):
+    trainer = make_trainer(llava())
+    images = [1, 2, 1]
+    prompts = torch.tensor([[40] * 4 * n + [13] * (9 - 4 * n) for n in images])
+    batch = {
+        "prompt_ids": prompts,
+        "prompt_mask": torch.ones_like(prompts),
+        "completion_ids": torch.arange(2, 11).view(3, 3),
+        "completion_mask": torch.ones(3, 3, dtype=torch.long),
+        "advantages": torch.ones(3),
+        "pixel_values": 4 * torch.randn(4, 3, 16, 16),
+        "num_images": images,
+    }
+    tokens = Tokens.of_batch(batch, RolloutPolicy(trainer, batch, new_recorder(trainer, False)))
+    every_row = tokens.log_probs.view(3, 3)
+    rows = torch.tensor([2, 1])
+    torch.testing.assert_close(tokens.log_probs_at(rows).view(2, 3), every_row[rows])
+
+
+def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
+    """Which has images is a question of the batch, not of the model."""
     areas = []
     for kind in (TRIMMED, TRL):
-        torch.manual_seed(3)
-        _, _, widths = run(make_trainer, model=LlavaForConditionalGeneration(config), **kind)
+        _, _, widths = run(make_trainer, model=llava(), **kind)
         areas.append(area(widths))
     assert areas[0] < 0.8 * areas[1]
