@@ -12,13 +12,15 @@ def check_choices(rule: Any, **choices: tuple) -> None:
 
 def check_number(rule: Any, name: str, interval: str) -> None:
     """Raise `ValueError` for an option that is not a number in an interval such as `"(0, 1]"`."""
-    value, (low, high) = getattr(rule, name), map(float, interval[1:-1].split(","))
+    value = getattr(rule, name)
+    low, high = map(float, interval[1:-1].split(","))
+    inside = False
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         above = value > low if interval[0] == "(" else value >= low
         below = value < high if interval[-1] == ")" else value <= high
-        if above and below:
-            return
-    raise ValueError(f"{name}={value!r}: expected a number in {interval}.")
+        inside = above and below
+    if not inside:
+        raise ValueError(f"{name}={value!r}: expected a number in {interval}.")
 
 
 def check_range(rule: Any) -> None:

@@ -113,6 +113,6 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         expect(is_loss, self, "loss_type", "one of TRL's. GSPO is importance_sampling_level='sequence'")
         expect(self.temperature > 0, self, "temperature", "a positive number, by which scores are divided")
         refuse_divided_batches(self)
-        rule = self.make_rule()  # raises if there is no such rule
+        rule = self.make_rule()  # only to check: arguments are pickled, and serve several trainers
         if rule.credits_rollouts or rule.credits_micro_batches:
             refuse_ignored_credit(self)

@@ -273,6 +273,13 @@ def test_weights_by_hand():
     torch.testing.assert_close(f, torch.tensor([*moved, [1] * 3, [1] * 3]))
 
 
+def test_the_future_leaves_out_a_tool_s_text():
+    mask, new, old = torch.tensor([[1, 0, 1]]), torch.tensor([[0.0, 0.0, 0.1]]), torch.zeros(1, 3)
+    tokens = Tokens(mask, mask, torch.ones(1), log_probs=new, old_log_probs=old)
+    weights = FIPO(decay=1.0).of_micro_batch(tokens).weights
+    torch.testing.assert_close(weights.log(), torch.tensor([0.05, 0.1]))  # the second is one token away
+
+
 def test_padding_and_dual_clipped_tokens_have_no_future():
     new, old = torch.tensor([[0.0, 0.05, 3.0]]), torch.zeros(1, 3)
     mask = torch.tensor([[1, 1, 0]])

@@ -57,9 +57,11 @@ class TopKHiddenGradients(VocabularyGradients):
 
     def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
         weights = weights.to(self.dtype)
-        per_entry = weights.new_zeros(*weights.shape[:-1], len(self.head.weight))
-        per_entry.index_add_(-1, self.tokens, weights * self.own_slope)
-        per_entry.index_add_(-1, self.ids.flatten(), -(weights[..., None] * self.slopes).flatten(-2))
+        per_entry = weights.new_zeros(*weights.shape[:-1], len(self.head.weight))  # (..., V)
+        of_sampled = weights * self.own_slope  # (..., N)
+        of_top = weights[..., None] * self.slopes  # (..., N, K)
+        per_entry.index_add_(-1, self.tokens, of_sampled)
+        per_entry.index_add_(-1, self.ids.flatten(), of_top.flatten(-2), alpha=-1)
         return all_reduce(combine_rows(per_entry, self.head.weight))
 
     def score(self, direction: torch.Tensor) -> torch.Tensor:  # (d,) -> (N,)

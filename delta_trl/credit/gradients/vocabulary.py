@@ -44,7 +44,8 @@ class VocabularyGradients:
         Yield ranges of n tokens, their states (n, d), ranges of the vocabulary, and the logits and their slopes there.
         All logits, at most `_TILE` at a time, share one piece of memory.
         """
-        width = min(len(self.head.weight), 2**15)
+        V = len(self.head.weight)
+        width = min(V, 2**15)
         size = max(1, _TILE // width)
         memory = torch.empty(size * width, dtype=self.dtype, device=self.hidden.device)
         for chunk, states in self.hidden.chunks():
@@ -53,11 +54,14 @@ class VocabularyGradients:
                 self._unchecked = None
             for first in range(0, len(states), size):
                 h = states[first : first + size]
-                ts = slice(chunk.start + first, chunk.start + first + len(h))
-                for start in range(0, len(self.head.weight), width):
-                    rows = slice(start, min(start + width, len(self.head.weight)))
-                    tile = memory[: len(h) * (rows.stop - start)].view(len(h), -1)
-                    yield ts, h, rows, *self.head.logits(h, rows, out=tile)
+                n = len(h)
+                ts = slice(chunk.start + first, chunk.start + first + n)
+                for start in range(0, V, width):
+                    stop = min(start + width, V)
+                    tile = memory[: n * (stop - start)].view(n, -1)
+                    rows = slice(start, stop)
+                    logits, slope = self.head.logits(h, rows, out=tile)
+                    yield ts, h, rows, logits, slope
 
     def _own(self, ts: slice, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """Row and column, in a tile of logits, of the sampled tokens that fall into it."""

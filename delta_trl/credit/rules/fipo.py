@@ -44,8 +44,10 @@ class FIPO(TokenCredit):
     dual_clip: float | None = None
 
     def __post_init__(self):
-        for name in ("decay", "clip", "safety_threshold", *(["dual_clip"] if self.dual_clip is not None else [])):
+        for name in ("decay", "clip", "safety_threshold"):
             check_number(self, name, "(0, inf]")
+        if self.dual_clip is not None:
+            check_number(self, "dual_clip", "(0, inf]")
         self._dual_clip = self.dual_clip
 
     def check(self, trainer: Any) -> None:
@@ -79,20 +81,27 @@ class FIPO(TokenCredit):
         shift = (log_probs - old_log_probs) * mask
         ratio = shift.exp()
         counted = shift if self._dual_clip is None else shift * (ratio <= self._dual_clip)
-        weights = discounted_future_sum(counted, 2 ** (-1 / self.decay)).exp()
-        risky = (advantages < 0).view(len(mask), -1) & (ratio > self.safety_threshold)
-        return torch.where(risky, weights.clamp(0.8, 1.0), weights.clamp(1.0, 1.0 + self.clip))
+        gamma = 2 ** (-1 / self.decay)
+        weights = discounted_future_sum(counted, gamma).exp()
+        of_loser = (advantages < 0).view(len(mask), -1)
+        damped = weights.clamp(0.8, 1.0)
+        amplified = weights.clamp(1.0, 1.0 + self.clip)
+        return torch.where(of_loser & (ratio > self.safety_threshold), damped, amplified)
 
 
 def discounted_future_sum(x: torch.Tensor, gamma: float) -> torch.Tensor:
     """Σ_{k ≥ t} γ^{k-t} x_k for every t, along the last dimension of (B, T); in chunks, without a T × T matrix."""
     step = torch.arange(CHUNK, device=x.device, dtype=x.dtype)
-    distance = step[:, None] - step  # k - t
-    kernel = torch.where(distance >= 0, gamma ** distance.clamp(min=0), 0.0)  # (k, t)
-    result, carried = torch.empty_like(x), x.new_zeros(len(x))
-    for start in range((x.size(1) - 1) // CHUNK * CHUNK, -1, -CHUNK):
+    distance = step[:, None] - step  # (k, t): k - t
+    kernel = (gamma ** distance.clamp(min=0)).tril()  # 0 where k < t
+    result = torch.empty_like(x)
+    carried = x.new_zeros(len(x))  # the result at the first token of the chunk after
+    last_start = (x.size(1) - 1) // CHUNK * CHUNK
+    for start in range(last_start, -1, -CHUNK):
         part = x[:, start : start + CHUNK]
         n = part.size(1)
-        result[:, start : start + n] = part @ kernel[:n, :n] + carried[:, None] * gamma ** (n - step[:n])
+        within = part @ kernel[:n, :n]
+        beyond = carried[:, None] * gamma ** (n - step[:n])
+        result[:, start : start + n] = within + beyond
         carried = result[:, start]
     return result
