@@ -5,7 +5,7 @@ output, their credit, and the checks of that. Sums and concatenations over all r
 
 import difflib
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -30,12 +30,15 @@ class Credit:
         neutral (`bool`, *optional*, defaults to `False`):
             Whether nothing told tokens apart, as in a batch without winners or without losers.
         advantages (`torch.Tensor` of shape `(N,)`, *optional*): Finite; they take the place of the response's.
+        step_rewards (`torch.Tensor` of shape `(N,)`, *optional*):
+            For the report: the reward of the step that ends with a token, NaN where none ends.
     """
 
     weights: Any = None  # `Any`: what `checked_credit` returns always has them
     metrics: dict[str, float] = field(default_factory=dict)
     neutral: bool = False
     advantages: torch.Tensor | None = None
+    step_rewards: torch.Tensor | None = None
 
 
 class Tokens:
@@ -278,12 +281,14 @@ def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | Non
         raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers.")
     metrics = {metric: _number(name, metric, value) for metric, value in credit.metrics.items()}
     values = values.detach().float()
+    weights = advantages = values
     if what == "weights":
         if (values < 0).any():
             warnings.warn(f"{name} returned negative weights, which reverse the advantages of tokens.", stacklevel=2)
-        return Credit(values, metrics, credit.neutral, advantages=tokens.advantages * values)
-    weights = torch.where(tokens.advantages == 0, 1.0, values / tokens.advantages)
-    return Credit(weights, metrics, credit.neutral, advantages=values)
+        advantages = tokens.advantages * values
+    else:
+        weights = torch.where(tokens.advantages == 0, 1.0, values / tokens.advantages)
+    return replace(credit, weights=weights, metrics=metrics, advantages=advantages)
 
 
 def _number(name: str, metric: str, value: Any) -> float:

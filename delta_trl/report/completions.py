@@ -95,13 +95,18 @@ def _tokens(c: Completion, limit: int, scale: Scale) -> str:
         return _part(c, slice(limit), scale)
     parts = []
     for first, end in pairwise([0, *changes[changes < limit], min(limit, len(c.tokens))]):
-        inside, turn = slice(first, end), c.turns[first]
-        heading = (
-            f"<strong>turn {turn}, mean advantage {np.nanmean(c.advantages[inside]):+.2f}</strong>" if turn else ""
-        )
+        inside = slice(first, end)
         part = _part(c, inside, scale)
-        parts.append(heading + part if turn else f"<i>{part}</i>")
+        parts.append(_heading(c, inside) + part if c.turns[first] else f"<i>{part}</i>")
     return "".join(parts)
+
+
+def _heading(c: Completion, inside: slice) -> str:
+    """The number of a turn, its reward if its steps have some, and its mean advantage."""
+    rewards = c.step_rewards[inside]
+    reward = f"reward {np.nansum(rewards):.3g}, " if np.isfinite(rewards).any() else ""
+    advantage = np.nanmean(c.advantages[inside])
+    return f"<strong>turn {c.turns[inside.start]}: {reward}mean advantage {advantage:+.2f}</strong>"
 
 
 def _part(c: Completion, inside: slice, scale: Scale) -> str:

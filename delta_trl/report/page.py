@@ -32,9 +32,8 @@ def write_page(run: Run, output: Path, step: int | None) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    completions = [c for group in run.groups for c in group.completions]
-    name = "advantage" if any(c.has_own_advantages for c in completions) else "coefficient"
-    scale = Scale.of(np.concatenate([[], *(c.shaded(name) for c in completions)]), name)
+    values = [c.shaded(run.shaded) for group in run.groups for c in group.completions]
+    scale = Scale.of(np.concatenate([[], *values]), run.shaded)
     newest_first = sorted(run.groups, key=lambda group: -group.step)
     chosen = [group for group in newest_first if step in (None, group.step)]
     groups, limit, note = shown_groups(chosen, step is not None)
@@ -50,7 +49,7 @@ def write_page(run: Run, output: Path, step: int | None) -> None:
         groups=[render_group(group, limit, scale) for group in groups],
         note=note,
         legend=Markup(legend(scale)),
-        shaded=name,
+        shaded=run.shaded,
         how_to_record=HOW_TO_RECORD,
     )
     write_atomically(html.encode(), output)

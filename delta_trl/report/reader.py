@@ -36,6 +36,7 @@ class Completion:
         rewards (`list[tuple[str, float | None]]`): By reward function. Two functions may have the same name.
         tokens (`np.ndarray` of shape `(T,)`): The texts of the tokens.
         coefficients, advantages, log_probs, entropies (`np.ndarray` of shape `(T,)`): NaN where not known.
+        step_rewards (`np.ndarray` of shape `(T,)`): At the last token of each step that has a reward; NaN elsewhere.
         turns (`np.ndarray` of shape `(T,)`): The number of each token's turn; 0 for a tool's tokens.
     """
 
@@ -47,6 +48,7 @@ class Completion:
     log_probs: np.ndarray
     entropies: np.ndarray
     advantages: np.ndarray
+    step_rewards: np.ndarray
     turns: np.ndarray
 
     @property
@@ -100,9 +102,19 @@ class Run:
         return np.array(list(points), dtype=np.int64), np.array(list(points.values()), dtype=np.float64)
 
     @cached_property
+    def shaded(self) -> str:
+        """By what the page shades tokens: `"advantage"` if some have advantages of their own, or `"coefficient"`."""
+        own = any(c.has_own_advantages for group in self.groups for c in group.completions)
+        return "advantage" if own else "coefficient"
+
+    @cached_property
     def tokens(self) -> pd.DataFrame:
-        """The recorded tokens of winners and losers, one row each, without tools' tokens."""
-        contrasted = [(group.step, c) for group in self.groups for c in group.completions if c.side]
+        """
+        The recorded tokens of winners and losers, one row each, without tools' tokens. None if they have advantages
+        of their own: their coefficients are quotients that say nothing.
+        """
+        groups = self.groups if self.shaded == "coefficient" else []
+        contrasted = [(group.step, c) for group in groups for c in group.completions if c.side]
         frames = [
             pd.DataFrame(
                 {
@@ -121,7 +133,7 @@ class Run:
         return tokens[tokens.coefficient.notna()].reset_index(drop=True)
 
 
-NO_TOKENS = Completion(None, [], 0.0, np.array([], dtype=object), *np.zeros((5, 0)))
+NO_TOKENS = Completion(None, [], 0.0, np.array([], dtype=object), *np.zeros((6, 0)))
 
 
 def read_run(path: str | Path) -> Run:
@@ -181,6 +193,7 @@ def _read_groups(file: Path) -> list[Group]:
                 log_probs=unknown if row.log_probs is None else row.log_probs,
                 entropies=unknown if row.entropies is None else row.entropies,
                 advantages=row.advantages,
+                step_rewards=unknown if row.step_rewards is None else row.step_rewards,
                 turns=row.turns,
             )
         )

@@ -137,7 +137,7 @@ class DeltaGRPOTrainer(
             self._log_rollout(credit, tokens, policy.forward_passes, time.perf_counter() - start)
             self._log_groups_that_train(batch["advantages"])
             if self._token_log:
-                self._token_log.observe(batch, tokens, self.last_rewards.cpu())
+                self._token_log.observe(batch, tokens, credit, self.last_rewards.cpu())
         return batch
 
     def _tokens(self, batch: dict, policy: RolloutPolicy) -> Tokens:

@@ -269,15 +269,16 @@ def test_picture(run_dir, tmp_path, browser):
 
 
 def agents_page(tmp_path):
-    """A run whose rule gives advantages to turns, with a tool's text between them; outcomes are equal."""
+    """A run whose rule gives advantages to turns, with a tool's text between them."""
     tokens = ["search", "!", " found 7", "so", " 7", "."]
     rows = [
         runs.completion(
             tokens,
-            advantage=0.0,
+            advantage=float(sign),
             turns=[1, 1, 0, 2, 2, 2],
             coefficients=[1.0, 1.0, None, 1.0, 1.0, 1.0],
             advantages=[sign * x if x is not None else None for x in (0.5, 0.5, None, -0.2, -0.2, -0.2)],
+            step_rewards=[None, None, None, sign, None, 0.5],  # two steps in a turn
         )
         for sign in (1, -1)
     ]
@@ -290,9 +291,10 @@ def test_turns_and_advantages_of_their_own(tmp_path):
     html = agents_page(tmp_path).read_text()
     body = html.split('id="completions"')[1]
     assert re.findall(r"<strong>(.*?)</strong>", body) == [
-        "turn 1, mean advantage +0.50", "turn 2, mean advantage -0.20",
-        "turn 1, mean advantage -0.50", "turn 2, mean advantage +0.20",
+        "turn 1: mean advantage +0.50", "turn 2: reward 1.5, mean advantage -0.20",
+        "turn 1: mean advantage -0.50", "turn 2: reward -0.5, mean advantage +0.20",
     ]  # fmt: skip
     assert '<i><span class="" title="advantage not known, ' in body
     assert re.findall(r'class="(\w+)" title="advantage -0.500, ', body) == ["b10", "b10"]
+    assert "Coefficients by side" not in html
     assert "25% of sampled groups train nothing" in html  # not all of them, though their rewards are equal

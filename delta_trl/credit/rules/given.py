@@ -79,9 +79,10 @@ class Given(TokenCredit):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._function: Any = self.source  # `None`: the source has a number for each turn
         self._kind, _, self._column = str(self.source).partition(":")
-        if isinstance(self.source, str):
-            per_turn = self._kind in PER_TURN
-            self._function = None if per_turn else import_dotted("source", self.source, ())
+        if self._kind in PER_TURN:
+            self._function = None
+        elif isinstance(self.source, str):
+            self._function = import_dotted("source", self.source, ())
 
     def check(self, trainer: Any) -> None:
         if self.what == "rewards" and trainer.dynamic_sampling:
@@ -111,23 +112,26 @@ class Given(TokenCredit):
 
     def _advantages(self, tokens: Tokens, steps: list[list[Step] | None]) -> Credit:
         device = tokens.mask.device
-        groups = torch.zeros(len(tokens.mask), dtype=torch.long, device=device)
-        groups[tokens.row] = tokens.group
         known = [row_steps or [] for row_steps in steps]
+        groups = tokens.group.new_zeros(len(known))  # (B,)
+        groups[tokens.row] = tokens.group
         counts = torch.tensor(list(map(len, known)), device=device)
         values = [value for row_steps in known for _, _, value in row_steps]
         rewards = torch.tensor(values, dtype=torch.float64, device=device)
-        normalised, any_known = normalised_by_group(rewards, groups.repeat_interleave(counts), groups)
-        to_come = torch.zeros(tokens.mask.shape, dtype=torch.float64, device=device)
+        normalised, any_known = normalised_by_group(rewards, groups.repeat_interleave(counts))
         rest = iter(normalised.tolist())
-        for of_row, row_steps in zip(to_come, known, strict=True):
-            ends = [(last, next(rest)) for _, last, _ in row_steps]
+        to_come = torch.zeros_like(tokens.mask, dtype=torch.float64)
+        at_ends = torch.full_like(to_come, math.nan)
+        for row, row_steps in enumerate(known):
+            ends = [(last, next(rest), value) for _, last, value in row_steps]
             total = 0.0
-            for last, reward in sorted(ends, reverse=True):
-                total = reward + self.discount * total
-                of_row[: last + 1] = total  # an earlier step overwrites what lies before its own end
-        own = self.outcome_weight * tokens.advantages
-        return Credit(advantages=own + tokens.flat(to_come).to(own), neutral=not any_known)
+            for last, advantage, value in sorted(ends, reverse=True):
+                total = advantage + self.discount * total
+                to_come[row, : last + 1] = total  # an earlier step overwrites what lies before its own end
+                at_ends[row, last] = value + at_ends[row, last].nan_to_num()
+        of_outcome = self.outcome_weight * tokens.advantages
+        advantages = of_outcome + tokens.flat(to_come).to(of_outcome)
+        return Credit(advantages=advantages, neutral=not any_known, step_rewards=tokens.flat(at_ends))
 
     # --- what the source says ---
 
@@ -195,12 +199,13 @@ class Given(TokenCredit):
 
     def _step(self, row: int, span: Any, bounds: list[tuple[int, int] | None], turns: Sequence[Turn]) -> tuple:
         """First and last token, and value, of a span in characters."""
-        if not isinstance(span, list | tuple) or len(span) != 3 or not all(isinstance(x, int) for x in span[:2]):
+        is_span = isinstance(span, list | tuple) and len(span) == 3 and all(isinstance(x, int) for x in span[:2])
+        if not is_span:
             self._refuse(f"{span!r:.100}: expected a number for each token, or spans (start, end, value)", row)
         start, stop, value = span
-        whole = [turn for turn in turns if (turn.start, turn.end) == (start, stop)]
-        if whole:
-            return whole[0].first, whole[0].last, value
+        for turn in turns:
+            if (turn.start, turn.end) == (start, stop):
+                return turn.first, turn.last, value
         inside = [i for i, bound in enumerate(bounds) if bound and bound[0] < stop and bound[1] > start]
         length = turns[-1].end if turns else 0
         if not 0 <= start < stop <= length or not inside:
@@ -213,23 +218,25 @@ class Given(TokenCredit):
         raise TokenCreditError(f"source={name!r}{where}: {problem}.")
 
 
-def normalised_by_group(rewards: torch.Tensor, group: torch.Tensor, groups: torch.Tensor) -> tuple[torch.Tensor, bool]:
+def normalised_by_group(rewards: torch.Tensor, group: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """
     Rewards (n,) less their group's mean, over its standard deviation; and whether any process has one. A group may be
     spread over processes, so all of them must call this.
 
     Args:
         rewards, group (`torch.Tensor` of shape `(n,)`): Rewards, and the number of the group of each.
-        groups (`torch.Tensor` of shape `(B,)`): The groups of this process's rows.
     """
-    largest = int(all_reduce(groups.amax()[None] if len(groups) else groups.new_zeros(1), "MAX"))
-    sums = rewards.new_zeros(3, largest + 1)
-    for i, power in enumerate((rewards**0, rewards, rewards**2)):
-        sums[i].index_add_(0, group, power)
+    own_largest = torch.cat([group, group.new_zeros(1)]).amax()
+    n_groups = int(all_reduce(own_largest, "MAX")) + 1
+    powers = torch.stack([torch.ones_like(rewards), rewards, rewards**2])  # (3, n)
+    sums = rewards.new_zeros(3, n_groups).index_add_(1, group, powers)
     count, total, squares = all_reduce(sums)
-    mean = total / count.clamp(min=1)
-    variance = (squares / count.clamp(min=1) - mean**2).clamp(min=0) * count / (count - 1).clamp(min=1)
-    return (rewards - mean[group]) / (variance.sqrt()[group] + 1e-4), bool(count.any())
+    n = count.clamp(min=1)
+    mean = total / n
+    variance = (squares / n - mean**2).clamp(min=0)
+    unbiased = variance * n / (n - 1).clamp(min=1)
+    deviation = unbiased.sqrt()[group]
+    return (rewards - mean[group]) / (deviation + 1e-4), bool(count.any())
 
 
 def bounds_of(texts: list[str | None], turns: Sequence[Turn]) -> list[tuple[int, int] | None]:

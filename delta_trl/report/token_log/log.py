@@ -4,6 +4,7 @@ describes the files.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
-from ...credit import Tokens
+from ...credit import Credit, Tokens
 from ...scoring.texts import TokenTexts
 from .records import recorded_files, write_records
 from .trackers import track
@@ -42,13 +43,14 @@ class TokenLog(TrainerCallback):
                 if step >= state.global_step:
                     file.unlink()
 
-    def observe(self, batch: dict, tokens: Tokens, rewards: torch.Tensor) -> None:
+    def observe(self, batch: dict, tokens: Tokens, credit: Credit, rewards: torch.Tensor) -> None:
         """
         Record a rollout batch if one is due. Every process must call it.
 
         Args:
-            batch (`dict`): This process's rollout batch with its `"token_coefficients"` and weighted advantages.
+            batch (`dict`): This process's rollout batch.
             tokens (`Tokens`): Its tokens.
+            credit (`Credit`): Their credit, as `checked_credit` returns it.
             rewards (`torch.Tensor` of shape `(rows of all processes, functions)`): NaN where not scorable.
         """
         step, every = self._trainer.state.global_step, self._trainer.credit_args.log_token_credit
@@ -56,12 +58,12 @@ class TokenLog(TrainerCallback):
         self._previous_step = step
         if not due:
             return
-        rows = gather_object(self._rows(batch, tokens, rewards, step))
+        rows = gather_object(self._rows(batch, tokens, credit, rewards, step))
         if self._trainer.accelerator.is_main_process:
             write_records(rows, self.output_dir, step)
             track(rows, step, self._trainer)
 
-    def _rows(self, batch: dict, tokens: Tokens, rewards: torch.Tensor, step: int) -> list[dict]:
+    def _rows(self, batch: dict, tokens: Tokens, credit: Credit, rewards: torch.Tensor, step: int) -> list[dict]:
         """This process's share of the completions to record."""
         trainer = self._trainer
         firsts = tokens.mask.int().argmax(dim=1, keepdim=True)  # the first token of each response
@@ -71,10 +73,8 @@ class TokenLog(TrainerCallback):
         first = trainer.accelerator.process_index * len(tokens.mask)
         totals = (rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # as in TRL
         totals[rewards.isnan().all(dim=1)] = torch.nan
-        columns = {"coefficients": batch["token_coefficients"], "advantages": batch["advantages"]}
         known = [name for name in ("log_probs", "entropies") if tokens.knows(name)]
-        columns |= {name: tokens.padded(getattr(tokens, name)) for name in known}
-        columns = {name: values.masked_fill(~tokens.mask, math.nan) for name, values in columns.items()}
+        columns = token_columns(tokens, credit, known)
         of_policy = batch.get("tool_mask", torch.ones_like(batch["completion_ids"])).tolist()
         ids = trainer.last_reward_call[3]  # without padding
         rows = []
@@ -104,6 +104,15 @@ class TokenLog(TrainerCallback):
     def _text(self, ids: torch.Tensor) -> str:
         # padding is skipped with the special tokens; the mask would also hide completions that are cut off
         return self._texts.decode(ids.tolist(), skip_special_tokens=True)
+
+
+def token_columns(tokens: Tokens, credit: Credit, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Columns (B, T) of a record: those of the credit, and `names` of the tokens. NaN for what the loss masks."""
+    columns = {"coefficients": credit.weights, "advantages": credit.advantages}
+    if credit.step_rewards is not None:
+        columns["step_rewards"] = credit.step_rewards
+    columns |= {name: getattr(tokens, name) for name in names}
+    return {name: tokens.padded(values).masked_fill(~tokens.mask, math.nan) for name, values in columns.items()}
 
 
 def turn_numbers(of_policy: list[int]) -> list[int]:

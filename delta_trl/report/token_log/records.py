@@ -27,6 +27,7 @@ COMPLETIONS = pa.schema(
         ("turns", pa.list_(pa.int32())),  # the number of each token's turn; 0 for a tool's tokens
         ("coefficients", pa.list_(pa.float32())),
         ("advantages", pa.list_(pa.float32())),  # which the loss reads
+        ("step_rewards", pa.list_(pa.float32())),  # at the last token of each step; null without steps
         ("log_probs", pa.list_(pa.float32())),  # null if the run did not compute them
         ("entropies", pa.list_(pa.float32())),  # null if the run did not compute them
     ]
