@@ -7,11 +7,12 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
-from ..credit import checked_credit, make_rule
+from ..credit import Credit, checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ExplainArguments
 from ..evaluation.model import beyond_context
 from ..report import write_report
+from ..report.token_log.log import token_columns
 from ..report.token_log.records import write_records
 from ..scoring.checks import check_ids
 from ..scoring.prompts import prompt_ids
@@ -59,23 +60,18 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
             raise ValueError(f"{where}, does not fit {args.model_name_or_path}: {error}") from error
     tokens = given_tokens(args.model(), rows, tokenizer, micro_batch_size=args.batch_size, progress=True)
     credit = checked_credit(rule, "of_rollout", tokens)
-    columns = {
-        "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
-        "advantages": tokens.advantages if credit is None else credit.advantages,
-        "log_probs": tokens.log_probs,
-        "entropies": tokens.entropies,
-    }
-    lengths, texts = [len(row["token_ids"]) for row in rows], TokenTexts(tokenizer)
-    parts = {name: [part.tolist() for part in column.cpu().split(lengths)] for name, column in columns.items()}
+    if credit is None:
+        credit = Credit(torch.ones_like(tokens.advantages), advantages=tokens.advantages)
+    columns = token_columns(tokens, credit, ("log_probs", "entropies"))
+    texts = TokenTexts(tokenizer)
     records = [
         {
             **row,
-            **{name: part[i] for name, part in parts.items()},
+            **{name: column[i, : len(row["token_ids"])].tolist() for name, column in columns.items()},
             "step": 0,
             "prompt_index": row["group"],
             "rewards": [("reward", row["reward"])],
             "tokens": texts.of_sequence(row["token_ids"]),
-            "turns": [1] * len(row["token_ids"]),
         }
         for i, row in enumerate(rows)
     ]
@@ -86,13 +82,15 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
 
 def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
     """
-    Add `prompt_ids` and `token_ids` to a row of `read_completions`; a chat becomes the text that the model reads.
-    Raises any error for what does not fit the tokenizer or the model.
+    Add `prompt_ids`, and `token_ids` and `turns` if they are missing, to a row of `read_completions`; a chat becomes
+    the text that the model reads. Raises any error for what does not fit the tokenizer or the model.
     """
     (row["prompt_ids"],) = prompt_ids(tokenizer, [row["prompt"]])
     if not isinstance(row["prompt"], str):
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
-    row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
+    if row["token_ids"] is None:
+        row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
+        row["turns"] = [1] * len(row["token_ids"])
     for name, ids in (("the prompt", row["prompt_ids"]), ("the completion", row["token_ids"])):
         check_ids(ids, tokenizer, config, name)
     ids = row["prompt_ids"] + row["token_ids"]

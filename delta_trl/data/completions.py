@@ -19,15 +19,16 @@ def read_completions(path: Path) -> list[dict]:
         path (`Path`): The file.
 
     Returns:
-        `list[dict]`: `prompt` (a string or messages), `completion`, `reward` (a float or `None`), `line` (from 1) and
-        `group` (which prompt it is, from 0) of every line, sorted by group.
+        `list[dict]`: `prompt` (a string or messages), `completion`, `reward` (a float or `None`), `token_ids` and
+        `turns` (`None` if they are not given), `line` (from 1) and `group` (which prompt it is, from 0) of every line,
+        sorted by group.
 
     Raises:
         UsageError: If the file cannot be read, a line is malformed, or no prompt's completions differ in reward.
     """
     rows: list[dict] = []
     groups: dict[str, tuple[int, set]] = {}  # number and rewards of each prompt
-    for number, row in read_lines(path, check_completion):
+    for number, row in read_lines(path, lambda row: check_completion(row) | check_tokens(row)):
         group, rewards = groups.setdefault(json.dumps(row["prompt"], sort_keys=True), (len(groups), set()))
         rewards.add(row["reward"])
         rows.append({**row, "line": number, "group": group})
@@ -73,3 +74,17 @@ def check_completion(row: Any) -> dict:
         if not is_right:
             raise ValueError(f"the {name} must be {expected}, got {reprlib.repr(row[name])}")
     return {"prompt": prompt, "completion": completion, "reward": None if reward is None else float(reward)}
+
+
+def check_tokens(row: dict) -> dict:
+    """The `token_ids` and `turns` of a row. Raises `ValueError` if they do not fit each other."""
+    ids: Any = row.get("token_ids")
+    turns: Any = row.get("turns")
+    if ids is turns is None or (are_integers(ids) and are_integers(turns) and len(ids) == len(turns)):
+        return {"token_ids": ids, "turns": turns}
+    raise ValueError("token_ids and turns must be lists of whole numbers of the same length")
+
+
+def are_integers(value: Any) -> bool:
+    """Whether a value is a list of whole numbers, one at least."""
+    return isinstance(value, list) and {type(x) for x in value} == {int}

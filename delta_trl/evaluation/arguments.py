@@ -71,7 +71,8 @@ class ExplainArguments(ModelArguments):
         data (`str`):
             JSON lines such as {"prompt": "2+3=", "completion": "5", "reward": 1.0}. A prompt may be a list of chat
             messages, a reward null where it is unknown. Completions of the same prompt are a group: their rewards
-            become advantages as in GRPO.
+            become advantages as in GRPO. With `token_ids` and `turns`, as a run records them, a tool's text gets no
+            credit: tokens whose turn is 0.
         output_dir (`str`):
             Where the records and the report go. They replace those that this command wrote there before; the folder
             of a training run is refused.

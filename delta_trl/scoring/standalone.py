@@ -21,6 +21,7 @@ class StandalonePolicy:
     Args:
         model (`PreTrainedModel`): The model. Must be in evaluation mode: dropout would make log-probabilities random.
         prompts, completions (`Sequence[list[int]]` of length B): Token ids; no list is empty.
+        turns (`Sequence[list[int]]` of length B): The number of the turn of each completion's token; 0 for a tool's.
         responses (`Responses`): The completions in words, for rules that read them.
         micro_batch_size (`int`): Completions in a forward pass.
         progress (`bool`): Whether scoring shows a progress bar.
@@ -33,17 +34,18 @@ class StandalonePolicy:
         model: PreTrainedModel,
         prompts: Sequence[list[int]],
         completions: Sequence[list[int]],
+        turns: Sequence[list[int]],
         responses: Responses,
         micro_batch_size: int,
         progress: bool,
     ):
         self.model, self.micro_batch_size = model, micro_batch_size
         self._responses, self._progress = responses, progress
-        self.ids, self.mask = self._padded(completions, 0), self._padded(completions, -1) >= 0  # (B, T)
+        self.ids = self._padded(completions, 0)  # (B, T)
+        self.mask = self._padded(turns, 0) > 0  # (B, T), the policy's tokens
         # A prompt and its completion are one row. Padding on its right changes nothing before it.
-        rows = list(zip(prompts, completions, strict=True))
-        self._rows = [prompt + completion for prompt, completion in rows]
-        self._labels = [[-100] * len(prompt) + completion for prompt, completion in rows]
+        self._rows = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
+        self._turns = [[0] * len(prompt) + of_row for prompt, of_row in zip(prompts, turns, strict=True)]
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # within PEFT
         add_fused_lm_head(causal, 1.0, outputs=("log_probs", "entropy"))
 
@@ -70,7 +72,8 @@ class StandalonePolicy:
         """Log-probabilities and entropies (b, T) of some rows."""
         numbers, mask = rows.tolist(), self.mask[rows]
         ids = self._padded([self._rows[i] for i in numbers], 0)
-        labels = self._padded([self._labels[i] for i in numbers], -100)
+        of_policy = self._padded([self._turns[i] for i in numbers], 0) > 0
+        labels = ids.masked_fill(~of_policy, -100)
         scored = labels[:, 1:] != -100
         output = recorder.run(self.model, len(rows), input_ids=ids, labels=labels, fused_lm_head=True)
 
@@ -115,7 +118,7 @@ def given_tokens(
         model (`PreTrainedModel`): The policy that scores them.
         rows (`Sequence[dict]`):
             One for each completion, with `prompt`, `prompt_ids`, `token_ids`, `reward` (`None` if unknown) and
-            `group`, the number of the prompt.
+            `group`, the number of the prompt; perhaps with `turns`, the number of each token's turn, 0 for a tool's.
         tokenizer (`PreTrainedTokenizerBase`): For rules that read texts.
         micro_batch_size (`int`): Completions in a forward pass.
         progress (`bool`, *optional*, defaults to `False`): Whether scoring shows a progress bar.
@@ -127,9 +130,10 @@ def given_tokens(
     for row, advantage in zip(rows, advantages.tolist(), strict=True):
         row["advantage"] = advantage
     read = TokenTexts(tokenizer)
-    texts, turns = zip(*(read.of_turns(ids, [True] * len(ids)) for ids in completions), strict=True)
-    words = ["".join(turn.text for turn in row) for row in turns]
-    responses = Responses([row["prompt"] for row in rows], words, completions, {}, list(texts), list(turns))
-    policy = StandalonePolicy(model, prompts, completions, responses, micro_batch_size, progress)
+    turns = [row.get("turns") or [1] * len(row["token_ids"]) for row in rows]
+    texts, spans = zip(*map(read.of_turns, completions, turns), strict=True)
+    words = [read.decode(ids, skip_special_tokens=True) for ids in completions]
+    responses = Responses([row["prompt"] for row in rows], words, completions, {}, list(texts), list(spans))
+    policy = StandalonePolicy(model, prompts, completions, turns, responses, micro_batch_size, progress)
     advantages, rewards, groups = (values.to(policy.mask.device) for values in (advantages, rewards, groups))
     return Tokens(policy.ids, policy.mask, advantages, rewards=rewards, groups=groups, policy=policy)

@@ -58,14 +58,14 @@ class TokenTexts:
         return self.decode([token_id]) != "" and self.decode([token_id], skip_special_tokens=True) == ""
 
     def of_turns(
-        self, ids: list[int], of_policy: list[bool], tools: Sequence[tuple[str, ...]] = ()
+        self, ids: list[int], of_policy: Sequence[int], tools: Sequence[tuple[str, ...]] = ()
     ) -> tuple[list[str | None], list[Turn]]:
         """
         The text of each token of a completion, `None` for special ones and for a tool's, and the policy's turns.
 
         Args:
             ids (`list[int]`): The completion.
-            of_policy (`list[bool]`): Which tokens are the policy's; the others are a tool's.
+            of_policy (`Sequence[int]`): 1 where a token is the policy's, 0 where it is a tool's.
             tools (`Sequence[tuple[str, ...]]`, *optional*): The tools that each turn calls.
         """
         texts: list[str | None] = [None] * len(ids)

@@ -78,6 +78,36 @@ def test_records_and_report(data, tmp_path, capsys):
     assert ours.std() > 0.05
 
 
+def by_turn(turns, **columns):
+    return [[(turn.start, turn.end, 1.0 + i) for i, turn in enumerate(row)] for row in turns]
+
+
+@pytest.mark.parametrize("rule", ["delta", "given:source=tests.commands.test_explain.by_turn"])
+def test_a_tool_s_text_gets_no_credit(tmp_path, rule):
+    """Lines with the tokens and turns that a run records."""
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    turns = [1, 1, 0, 0, 2]
+    texts = {"1+1=2": 1.0, "1+1=3": 0.0}
+    rows = [
+        {"prompt": "1+1=", "completion": text, "reward": reward, "turns": turns}
+        | {"token_ids": tokenizer(text).input_ids}
+        for text, reward in texts.items()
+    ]
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)))
+    options = {"model_name_or_path": MODEL, "data": data, "output_dir": tmp_path, "rule": rule}
+    assert main(["explain", *(f"--{name}={value}" for name, value in options.items())]) == 0
+    [group] = read_run(tmp_path).groups
+    for c in group.completions:
+        assert c.turns.tolist() == turns
+        assert np.isnan(c.coefficients).tolist() == [turn == 0 for turn in turns]
+    coefficients = np.concatenate([c.coefficients for c in group.completions])
+    if rule == "delta":
+        assert np.nanmean(coefficients) == pytest.approx(1, abs=1e-5)
+    else:
+        np.testing.assert_equal(coefficients, [1, 1, np.nan, np.nan, 2] * 2)
+
+
 # --- mistakes: one line, before anything slow ---
 
 

@@ -45,6 +45,8 @@ def test_groups_are_prompts(read, right):
         (with_row(prompt=[{"content": "a"}]), 3),
         ("\n\n" + with_row(completion=""), 5),
         (with_row(reward=float("nan")), 3),
+        (with_row(token_ids=[2], turns=[1, 1]), 3),
+        (with_row(token_ids=[2, 3], turns="12"), 3),
     ],
     ids=lambda x: str(x)[:40],
 )

@@ -297,6 +297,16 @@ def test_a_subclass_s_rewards_and_its_inputs(make_trainer, dynamic_sampling):
         assert trainer.rewarded == G * sum(logged(trainer, "dynamic_sampling/prompts"))  # each once
 
 
+def test_a_logged_column_with_too_few_values(make_trainer):
+    """GRPOTrainer trains all the same."""
+
+    def reward(completions, log_extra, **columns):
+        log_extra("first", [1])
+        return tiny.reward_letters(completions)
+
+    make_trainer(reward_funcs=reward, dynamic_sampling=True, max_steps=1).train()
+
+
 class Game:
     def reset(self, **kwargs):
         """Begin."""

@@ -16,6 +16,7 @@ from trl.chat_template_utils import qwen3_chat_template
 from delta_trl.credit import Given, Turn
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.credit.rules.given import bounds_of
+from delta_trl.report import read_run
 from delta_trl.scoring.texts import TokenTexts
 
 from ..corpus import tiny
@@ -192,6 +193,12 @@ def test_what_cannot_be_used_is_named(make_trainer, rollout, returned, message):
         rollout(make_trainer(trainer_options=options))
 
 
+def test_a_column_whose_name_the_source_needs(make_trainer, rollout):
+    data = tiny.dataset().add_column("turns", [3] * 16)
+    with pytest.raises(TokenCreditError, match=r"a column 'turns'.*rename it"):
+        rollout(make_trainer(train_dataset=data, trainer_options={"token_credit": Given(counted)}))
+
+
 PIECES = st.lists(st.sampled_from([None, "", "a", " the"]), min_size=1, max_size=6)
 
 
@@ -272,7 +279,7 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
 
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = qwen3_chat_template
-    data = Dataset.from_dict({"kind": ["new"] * 16})
+    data = Dataset.from_dict({"kind": ["new"] * 16, "completion_ids": [0] * 16})  # TRL leaves such columns out
     options = {"environment_factory": Game, "processing_class": tokenizer}
     settings = {"reward_funcs": reward, "train_dataset": data, "mask_truncated_completions": True}
     rollout(make_trainer(trainer_options={**options, "token_credit": Given(source)}, **settings))
@@ -297,7 +304,7 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
 
 
 @pytest.mark.parametrize("source", ["column:turn_rewards", "column:of_rollout"])
-def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, source):
+def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, tmp_path, source):
     """By hand after DeepSeekMath 4.1.3, with a discount and special tokens; of the data or of the `rollout_func`."""
     rewards = [[float((i * j) % 4) for j in range(1, 4)] for i in range(8)]
     rewards[2] = None
@@ -311,7 +318,10 @@ def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, source):
     data = data.add_column("turn_rewards", [rewards[i % 2 * 4] for i in range(len(data))])
     options = {"source": source, "what": "rewards", "outcome_weight": 0.0, "discount": 0.5}
     trainer = make_trainer(
-        train_dataset=data, **credit("given", **options), trainer_options={"rollout_func": rollout_func}
+        train_dataset=data,
+        **credit("given", **options),
+        trainer_options={"rollout_func": rollout_func},
+        log_token_credit=1,
     )
     batch = rollout(trainer)
     used = trainer.last_reward_call[0]
@@ -323,6 +333,10 @@ def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, source):
             r = [0.0] * 3 if row is None else (np.array(row) - known.mean()) / (known.std(ddof=1) + 1e-4)
             expected = [r[0] + 0.5 * r[1] + 0.25 * r[2]] * 2 + [0.0] + [r[1] + 0.5 * r[2]] * 2 + [0.0, r[2]]
             assert batch["advantages"][i].tolist() == pytest.approx(expected, abs=1e-4)
+    recorded = [c.step_rewards for group in read_run(tmp_path / "run").groups for c in group.completions]
+    for row, of_tokens in zip([row[name] for row in used], recorded, strict=True):
+        a, b, c = row or [np.nan] * 3
+        np.testing.assert_equal(of_tokens, np.array([np.nan, a, np.nan, np.nan, b, np.nan, c]))
 
 
 def test_step_rewards_train_where_outcomes_are_equal(make_trainer):
