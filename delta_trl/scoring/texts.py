@@ -65,7 +65,7 @@ class TokenTexts:
 
         Args:
             ids (`list[int]`): The completion.
-            of_policy (`Sequence[int]`): 1 where a token is the policy's, 0 where it is a tool's.
+            of_policy (`Sequence[int]`): 0 where a token is a tool's, not 0 where it is the policy's.
             tools (`Sequence[tuple[str, ...]]`, *optional*): The tools that each turn calls.
         """
         texts: list[str | None] = [None] * len(ids)

@@ -154,8 +154,9 @@ class Given(TokenCredit):
         )
         if inspect.isawaitable(given):
             given = self._awaited(given)
-        if not isinstance(given, list | tuple) or len(given) != len(responses.ids):
-            size = f"{len(given)} values" if isinstance(given, list | tuple) else f"{type(given)}"
+        is_list = isinstance(given, list | tuple)
+        if not is_list or len(given) != len(responses.ids):
+            size = f"{len(given)} values" if is_list else f"{type(given)}"
             self._refuse(
                 f"returned {size}: expected a list with an entry for each of {len(responses.ids)} completions"
             )
