@@ -43,7 +43,8 @@ def audit(args: AuditArguments) -> dict:
     """
     folder = Path(args.output_dir)
     rules = {rule: make_rule(rule) for rule in args.token_credit}
-    tokenizer, config = args.tokenizer(), args.config()
+    tokenizer = args.tokenizer()
+    config = args.config()
     data = {
         name: rollout_batches(name, labelled, args, tokenizer, config)
         for name, labelled in map(resolve, args.benchmarks)

@@ -50,7 +50,8 @@ class Labelled:
 
 def read_processbench(row: Row) -> Iterator[Labelled]:
     """A step is a paragraph; `label` is the index of the first wrong step, -1 if none is wrong."""
-    steps, end = [], 0
+    steps = []
+    end = 0
     for paragraph in row["steps"]:
         steps.append((end, end + len(paragraph) + 2))  # with the empty line after it
         end += len(paragraph) + 2
@@ -64,7 +65,8 @@ def read_processbench(row: Row) -> Iterator[Labelled]:
 
 def read_humanevalpack(row: Row) -> Iterator[Labelled]:
     """The right and the buggy solution of a function, marked where they differ."""
-    right, wrong = row["canonical_solution"], row["buggy_solution"]
+    right = row["canonical_solution"]
+    wrong = row["buggy_solution"]
     for text, other, reward in ((right, wrong, 1.0), (wrong, right, 0.0)):
         yield Labelled(row["prompt"], text, reward, differing(text, other))
 
@@ -73,7 +75,8 @@ def read_own(row: Row) -> Iterator[Labelled]:
     """Your own file. Raises `ValueError` for a row that cannot be read."""
     checked = check_completion(row)
     size = len(checked["completion"])
-    marks, units = row.get("marks") or [], row.get("units")
+    marks = row.get("marks") or []
+    units = row.get("units")
     for a, b in [*marks, *(units or [])]:
         if not 0 <= a < b <= size:
             raise ValueError(f"[{a}, {b}] is no range of the completion's {size} characters")
@@ -161,7 +164,8 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, config: Pretrained
     text = one.prompt if isinstance(one.prompt, str) else "\n".join(str(message["content"]) for message in one.prompt)
     (prompt,) = prompt_ids(tokenizer, [one.prompt if tokenizer.chat_template else text])
     encoded = tokenizer(one.completion, add_special_tokens=False, return_offsets_mapping=True)
-    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    ids = encoded["input_ids"]
+    offsets = encoded["offset_mapping"]
     if not prompt or not ids:
         raise UnfitError("no token in prompt or completion")
     if too_long := beyond_context(len(prompt) + len(ids), config):
@@ -216,7 +220,8 @@ def rollout_batches(
         except UnfitError as reason:
             left_out[f"completions: {reason}"] += 1
             continue
-        ids, what = row["prompt_ids"] + row["token_ids"], f"{name}: a completion"
+        ids = row["prompt_ids"] + row["token_ids"]
+        what = f"{name}: a completion"
         for problem in check_ids(ids, tokenizer, config, what):
             raise ValueError(problem)
         prompts.setdefault(json.dumps(one.prompt), []).append(row)

@@ -42,7 +42,8 @@ class Marked:
 
 def marked_of(lines: list[dict], rules: list[str], sign: int) -> Marked:
     """The completions of a side that have marks, but are not marked as a whole."""
-    chosen, marks = [], []
+    chosen = []
+    marks = []
     for line in lines:
         own = np.isin(np.unique(line["unit"]), line["marked"])
         if np.sign(line["advantage"]) == sign and own.any() and not own.all():
@@ -70,7 +71,8 @@ def shifted_aucs(of_response: np.ndarray, marks: np.ndarray) -> np.ndarray:
     Areas (n,) under the ROC curve of one response, from the ranks of its scores, for its marks shifted by 0 to n - 1
     units. The first area is that of the marks as they are.
     """
-    m, n = marks.sum(), len(marks)
+    m = marks.sum()
+    n = len(marks)
     transformed = np.fft.rfft(of_response) * np.fft.rfft(marks).conj()
     # the sum of the marked ranks for every shift; a multiple of 1/2, since ties share their mean rank
     sums = np.round(2 * np.fft.irfft(transformed, n)) / 2
@@ -88,7 +90,8 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     shares = rng.random((P, SHIFTS))  # of a response's length; all rules see the same shifts
     results = {}
     for rule, of_rule in marked.scores.items():
-        aucs, null = np.zeros(len(of_rule)), np.zeros(SHIFTS)
+        aucs = np.zeros(len(of_rule))
+        null = np.zeros(SHIFTS)
         for i, (scores, marks) in enumerate(zip(of_rule, marked.marks, strict=True)):
             shifted = shifted_aucs(ranks(scores), marks)
             shifts = (shares[marked.prompts[i]] * len(marks)).astype(int)

@@ -40,7 +40,8 @@ class LMHead:
         scale = next((value for name in multipliers if (value := getattr(config, name, None))), 1.0)
         scaling = getattr(config, "logits_scaling", None) or 1.0
         scale *= scaling if config.model_type == "hyperclovax" else 1 / scaling
-        weight, bias = layer.weight, getattr(layer, "bias", None)
+        weight = layer.weight
+        bias = getattr(layer, "bias", None)
         if hasattr(weight, "full_tensor"):  # sharded by FSDP2
             weight, bias = weight.full_tensor(), None if bias is None else bias.full_tensor()
         return cls(weight, bias, temperature, scale, getattr(config, "final_logit_softcapping", None))

@@ -60,7 +60,8 @@ class HiddenStates:
     def write(self, states: torch.Tensor, ranges: list[tuple[int, int]]) -> None:
         """Store `states` (n, d) of the tokens in `ranges`, pairs of a first number and an end."""
         self._wait()
-        copies, begin = [], 0
+        copies = []
+        begin = 0
         parts = states.split([last - first for first, last in ranges])  # raises if they are not as many
         for block in self.blocks:
             for (first, last), part in zip(ranges, parts, strict=True):
@@ -102,7 +103,8 @@ class HiddenStates:
             start += len(states)
 
     def _copies(self) -> Iterator[torch.Tensor]:  # (n_i, d) each
-        module, transfer = self._module, self._stream
+        module = self._module
+        transfer = self._stream
         compute = module.current_stream(self.device)
         rows = max(map(len, self.blocks))
         buffers = [self.blocks[0].new_empty(rows, self.shape[1], device=self.device) for _ in self.blocks[:2]]

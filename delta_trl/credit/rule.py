@@ -239,11 +239,13 @@ class TokenCredit:
 
 def check_rule(rule: TokenCredit) -> None:
     """Raise `ValueError` for a subclass that overrides neither hook, for example because of a misspelt name."""
-    kind, hooks = type(rule), ("of_rollout", "of_micro_batch")
+    kind = type(rule)
     if kind is TokenCredit or rule.credits_rollouts or rule.credits_micro_batches:
         return
-    meant = [(hook, name) for hook in hooks for name in difflib.get_close_matches(hook, vars(kind), n=1)]
-    hint = f" Did you mean `{meant[0][0]}` by `{meant[0][1]}`?" if meant else ""
+    hint = ""
+    for hook in ("of_rollout", "of_micro_batch"):
+        for name in difflib.get_close_matches(hook, vars(kind), n=1):
+            hint = f" Did you mean `{hook}` by `{name}`?"
     raise ValueError(f"{kind.__name__} overrides neither `of_rollout` nor `of_micro_batch`: it credits nothing.{hint}")
 
 
@@ -260,7 +262,8 @@ def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | Non
     Raises:
         TokenCreditError: If it returns something else.
     """
-    name, credit = f"{type(rule).__name__}.{hook}", getattr(rule, hook)(tokens)
+    name = f"{type(rule).__name__}.{hook}"
+    credit = getattr(rule, hook)(tokens)
     if credit is None:
         return None
     if not isinstance(credit, Credit) or (credit.weights is None) == (credit.advantages is None):

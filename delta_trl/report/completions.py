@@ -13,7 +13,8 @@ from .text import label, visible
 
 
 # The page stays at a few MB: a token and its values have about 100 bytes.
-MAX_TOKENS, MAX_GROUPS = 40_000, 50
+MAX_TOKENS = 40_000
+MAX_GROUPS = 50
 PROMPT_LIMIT = 20_000  # characters
 TITLE = 80  # characters of a prompt's end
 HEADINGS = {1: ("winners", "Winners"), -1: ("losers", "Losers"), 0: ("none", "At the mean")}

@@ -11,7 +11,8 @@ from .reader import Run
 from .text import visible
 
 
-WIDTH, HEIGHT = 440, 220
+WIDTH = 440
+HEIGHT = 220
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 8, 24  # margins, for ticks
 LEAST_SPAN = 0.2  # of a vertical axis, so that noise does not fill it
 BINS = 24  # of positions
@@ -89,9 +90,12 @@ def _plot(title: str, caption: str, lines: list[Line], marked: float | None = No
     every_x = np.concatenate([line.x for line in lines])
     every_y = np.concatenate([values for line in lines for values in (line.y, line.low, line.high)])
     every_y = np.append(every_y, [] if marked is None else [marked])
-    left, right = every_x.min(), max(every_x.max(), every_x.min() + 1)
-    middle, span = (every_y.min() + every_y.max()) / 2, 1.12 * max(LEAST_SPAN, np.ptp(every_y))
-    low, high = middle - span / 2, middle + span / 2
+    left = every_x.min()
+    right = max(every_x.max(), every_x.min() + 1)
+    middle = (every_y.min() + every_y.max()) / 2
+    span = 1.12 * max(LEAST_SPAN, np.ptp(every_y))
+    low = middle - span / 2
+    high = middle + span / 2
 
     def points(x, y) -> list[str]:
         across = LEFT + (np.asarray(x) - left) / (right - left) * (WIDTH - LEFT - RIGHT)

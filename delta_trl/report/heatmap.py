@@ -18,7 +18,8 @@ from .text import visible
 SHADES = 10  # on either side of 1
 # Blue and orange are told apart with every common colour-vision deficiency. Mixed into the background, they leave text
 # readable on white and on black.
-ABOVE, BELOW = (38, 118, 184), (224, 122, 10)
+ABOVE = (38, 118, 184)
+BELOW = (224, 122, 10)
 MAX_OPACITY = 0.6
 SMALLEST_SPREAD = 0.05
 

@@ -99,10 +99,12 @@ class RolloutPolicy:
     """
 
     def __init__(self, trainer: Any, batch: dict, recorded: Recorder):
-        self.model, self.dtype = causal_model(trainer), autocast_dtype(trainer)
+        self.model = causal_model(trainer)
+        self.dtype = autocast_dtype(trainer)
         self.micro_batch_size = trainer.args.per_device_train_batch_size
         self.forward_passes = 0
-        self._trainer, self._batch = trainer, batch
+        self._trainer = trainer
+        self._batch = batch
         # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         old = batch.get("old_per_token_logps")
@@ -128,7 +130,8 @@ class RolloutPolicy:
             columns["environments"] = self._trainer.environments
         of_policy = self._batch.get("tool_mask", torch.ones_like(self._batch["completion_ids"])).tolist()
         read = TokenTexts(self._trainer._tokenizer)
-        texts, turns = [], []
+        texts = []
+        turns = []
         for row, mask, completion in zip(ids, of_policy, completions, strict=True):
             row_texts, row_turns = read.of_turns(row, mask[: len(row)], tools_called(completion))
             texts.append(row_texts)

@@ -169,7 +169,8 @@ class DynamicSampling(GRPOTrainer):
     @contextmanager
     def _without_logs(self) -> Iterator[None]:
         """Keep TRL's metrics and its count of tokens as they are."""
-        metrics, tokens = self._metrics["train"], self.state.num_input_tokens_seen
+        metrics = self._metrics["train"]
+        tokens = self.state.num_input_tokens_seen
         self._metrics["train"] = defaultdict(list)
         try:
             yield

@@ -37,7 +37,8 @@ class PromptOrder:
         return list(islice(self._rows, count))
 
     def _order(self) -> Iterator[int]:
-        trainer, args = self._trainer, self._trainer.args
+        trainer = self._trainer
+        args = trainer.args
         sampler = trainer._get_train_sampler()  # repeats rows for their completions, and batches of them for steps
         repeated = args.generation_batch_size * trainer.num_iterations * args.steps_per_generation
         while True:

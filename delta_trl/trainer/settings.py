@@ -54,7 +54,8 @@ def as_json(settings: dict[str, Any]) -> dict[str, Any]:
 
 def settings_of(trainer) -> dict[str, Any]:
     """Model, data, rewards, all arguments, the options of a recipe, and versions. Leaves out `SECRETS`."""
-    args, data = trainer.args, trainer.train_dataset
+    args = trainer.args
+    data = trainer.train_dataset
     adapters = getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", {}).values()
     return {
         "date": datetime.date.today().isoformat(),

@@ -105,7 +105,8 @@ class DeltaGRPOTrainer(
         self._prepare_credit()
 
     def _prepare_credit(self) -> None:
-        rule, options = self.token_credit, self.credit_args
+        rule = self.token_credit
+        options = self.credit_args
         if rule.needs_hidden_states:
             backbone_of(causal_model(self))  # raises if there is none
         rule.check(self)

@@ -205,7 +205,7 @@ def test_coefficients_that_change_slowly_name_no_kind():
 def test_unknown_coefficients_are_left_out(tmp_path):
     rows = planted(np.random.default_rng(0), 0.06, 6)
     for row in rows:
-        row["coefficients"][:100:20] = [None] * 5  # half of “w0”
+        row["coefficients"][:100:20] = row["advantages"][:100:20] = [None] * 5  # half of “w0”
     rows.append(runs.completion(["c"] * 30, coefficients=[None] * 30))
     rows.append(runs.completion([], advantage=-1.0))
     assert "“w0” (+0.06)" in of_rows(tmp_path, rows)["Tokens"]

@@ -98,7 +98,8 @@ class FullGradients:
         their tokens' coefficients do not depend on a score: as many of them as possible are left out. All ranks keep
         the same number of completions, because FSDP needs the same number of forwards on each.
         """
-        policy, lengths = tokens.policy, tokens.mask.sum(dim=1)
+        policy = tokens.policy
+        lengths = tokens.mask.sum(dim=1)
         active = torch.zeros(len(lengths), device=lengths.device)  # 1 where a completion trains
         active[tokens.row[tokens.advantages.nan_to_num() != 0]] = 1
         n_rows = max(int(all_reduce(active.sum(), "MAX")), 1)
@@ -122,7 +123,8 @@ class FullGradients:
         scale = 2.0 ** (math.frexp(float(largest))[1] + 8)  # rounds nothing; up to 1/256, sums do not overflow
         weights = weights[self.tokens] / scale
         direction = [torch.zeros_like(_local(p), dtype=_accumulator(p)) for p in self.parameters]
-        seen, start = [], 0
+        seen = []
+        start = 0
         for i in range(self.n_batches):
             with torch.enable_grad(), _same_dropout(i):
                 log_probs = self.log_probs_of(i)

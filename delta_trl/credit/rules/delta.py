@@ -105,7 +105,8 @@ class DelTA(TokenCredit):
         """Raise `ValueError` for gradients that the trainer's parameters would give wrongly, or not at all."""
         if self.token_gradient == "output_row":
             return
-        args, deepspeed = trainer.args, trainer.args.deepspeed_plugin
+        args = trainer.args
+        deepspeed = args.deepspeed_plugin
         problem = None
         if deepspeed is not None and deepspeed.zero_stage == 3:
             problem = "DeepSpeed ZeRO-3, which holds no whole parameter. Use ZeRO-2"

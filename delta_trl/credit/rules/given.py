@@ -94,9 +94,10 @@ class Given(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         responses = tokens.policy.responses()
         given = self._per_turn(responses) if self._function is None else self._called(responses)
-        # Of a row that the loss masks as a whole, say because it is cut off, nothing is read.
-        trained = tokens.mask.any(dim=1).tolist()
-        steps = [self._steps(row, given[row], responses) if trained[row] else None for row in range(len(given))]
+        steps = []
+        for row, is_trained in enumerate(tokens.mask.any(dim=1).tolist()):
+            # nothing is read of a row that the loss masks as a whole, say because it is cut off
+            steps.append(self._steps(row, given[row], responses) if is_trained else None)
         return self._weights(tokens, steps) if self.what == "weights" else self._advantages(tokens, steps)
 
     def _weights(self, tokens: Tokens, steps: list[list[Step] | None]) -> Credit:
@@ -177,7 +178,8 @@ class Given(TokenCredit):
         """The steps of a completion, from what the source says of it."""
         if values is None:
             return None
-        turns, texts = responses.turns[row], responses.texts[row]
+        turns = responses.turns[row]
+        texts = responses.texts[row]
         if not isinstance(values, list | tuple):
             self._refuse(f"{type(values)}: expected a list of numbers or of spans (start, end, value)", row)
         if self._function is None:
@@ -248,7 +250,8 @@ def bounds_of(texts: list[str | None], turns: Sequence[Turn]) -> list[tuple[int,
     """
     bounds: list[tuple[int, int] | None] = [None] * len(texts)
     for turn in turns:
-        place, latest = turn.end, None  # `latest`: of the text that follows
+        place = turn.end
+        latest = None  # bounds of the text that follows
         for i in range(turn.last, turn.first - 1, -1):
             if text := texts[i]:
                 latest = (place - len(text), place)

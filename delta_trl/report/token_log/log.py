@@ -33,7 +33,8 @@ class TokenLog(TrainerCallback):
 
     def __init__(self, trainer, tokenizer: PreTrainedTokenizerBase):
         self.output_dir = Path(trainer.args.output_dir)
-        self._trainer, self._texts = trainer, TokenTexts(tokenizer)
+        self._trainer = trainer
+        self._texts = TokenTexts(tokenizer)
         self._previous_step = -1  # of the rollout batch before, recorded or not
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -53,7 +54,8 @@ class TokenLog(TrainerCallback):
             credit (`Credit`): Their credit, as `checked_credit` returns it.
             rewards (`torch.Tensor` of shape `(rows of all processes, functions)`): NaN where not scorable.
         """
-        step, every = self._trainer.state.global_step, self._trainer.credit_args.log_token_credit
+        step = self._trainer.state.global_step
+        every = self._trainer.credit_args.log_token_credit
         due = step // every > self._previous_step // every
         self._previous_step = step
         if not due:
@@ -117,7 +119,9 @@ def token_columns(tokens: Tokens, credit: Credit, names: Sequence[str]) -> dict[
 
 def turn_numbers(of_policy: list[int]) -> list[int]:
     """The number of each token's turn, from 1; 0 for a tool's tokens."""
-    numbers, turn, before = [], 0, 0
+    numbers = []
+    turn = 0
+    before = 0
     for own in of_policy:
         turn += own > before
         numbers.append(turn if own else 0)

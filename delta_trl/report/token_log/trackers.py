@@ -13,7 +13,8 @@ EXTREMES = 5  # tokens listed with the highest and the lowest coefficients
 
 def track(rows: list[dict], step: int, trainer) -> None:
     """Send the recorded completions of a rollout batch to W&B and Trackio, as far as they are in use."""
-    trackers, entry = trainer.args.report_to, {"train/global_step": step}
+    trackers = trainer.args.report_to
+    entry = {"train/global_step": step}
     if "wandb" in trackers and (wandb := import_module("wandb")).run is not None:
         texts = ("prompt", "completion")
         table = pd.DataFrame([{"step": step, **{name: row[name] for name in texts}, **_summary(row)} for row in rows])
