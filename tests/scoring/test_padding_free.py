@@ -5,6 +5,7 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     CLIPVisionConfig,
+    CpmAntConfig,
     GPT2Config,
     LlamaConfig,
     LlavaConfig,
@@ -162,10 +163,19 @@ CONFIGS = {
     "eager": lambda: Qwen3Config(**tiny.SIZES, head_dim=8, attn_implementation="eager"),
     "gpt2": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4, **WITHOUT_DROPOUT),
     "gpt2 with dropout": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4),
+    "cpmant": lambda: CpmAntConfig(
+        vocab_size=40,
+        hidden_size=32,
+        num_attention_heads=4,
+        dim_head=8,
+        dim_ff=64,
+        num_hidden_layers=2,
+        prompt_length=4,
+    ),
     "opt": lambda: OPTConfig(**{**tiny.SIZES, "ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0}),
 }
 MOVED_TO_THE_LEFT = {"eager"}
-AS_IN_TRL = {"longrope", "opt"}  # depend on the highest position, or on the columns of padding
+AS_IN_TRL = {"longrope", "opt", "cpmant"}  # depend on the highest position, or on the columns of padding
 
 
 @pytest.mark.parametrize("name", CONFIGS)
