@@ -148,12 +148,22 @@ def test_in_16_bit_rows_are_left_out_where_no_ratio_shows_it(make_trainer):
 
 
 class Ratios(Plain):
-    """Keeps the log-ratios of all micro-batches to the policy that was scored."""
+    """Keeps the log-ratios of all micro-batches to the policy that was scored, and which rows have an advantage."""
 
     def _after_scoring(self, micro_batch, log_probs, entropies):
         if not hasattr(self, "log_ratios"):
-            self.log_ratios = []
+            self.log_ratios, self.trained = [], []
         self.log_ratios.append(log_probs - micro_batch["old_per_token_logps"])
+        self.trained.append(micro_batch["advantages"] != 0)
+
+
+def test_rows_left_out_have_a_ratio_of_1(make_trainer):
+    """TRL's losses multiply it by an advantage of 0: it must be finite however unlikely the tokens are."""
+    trainer, *_ = trained(make_trainer, Ratios, max_steps=2)
+    trained_rows, log_ratios = trainer.trained[1], trainer.log_ratios[1]  # of the policy that has moved
+    assert 0 < trained_rows.sum() < len(trained_rows)
+    assert log_ratios[trained_rows].any()
+    assert not log_ratios[~trained_rows].any()
 
 
 def test_in_16_bit_micro_batches_run_as_they_were_scored_or_not_at_all(make_trainer):

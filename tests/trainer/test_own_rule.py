@@ -83,7 +83,7 @@ def test_in_a_recipe(tmp_path, monkeypatch, capsys):
     sys.modules.pop("my_credit", None)
     recipe = write_recipe(tmp_path)
     assert main(["train", "--config", recipe, "--dry_run"]) == 0
-    assert "my_credit.Surprisal, strength 1.0" in capsys.readouterr().out
+    assert "Surprisal(strength=1.0)" in capsys.readouterr().out
     assert main(["train", "--config", recipe]) == 0
     check_run(tmp_path / "run")
     assert main(["train", "--config", recipe, "--dry_run", "--token_credit_kwargs", "{strenght: 1}"]) == 2
