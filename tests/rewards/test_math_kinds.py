@@ -46,6 +46,7 @@ def test_kinds(gold, right, wrong):
     [
         (r"So \boxed{-2}. Let us check the larger one: \boxed{5}", ["5"], ["-2", "-2, 5"]),
         (r"$\boxed{-2}$ and $\boxed{5}$", ["-2, 5"], ["5"]),
+        (r"$\boxed{5}$, \boxed{5}", ["5"], ["5, 5"]),
         (r"$5 \cdot 504 = 2520$, or $\boxed{520}$.", ["520"], ["2520"]),
         ("He has 1,100 if X = 10\n#### 1100", ["1100"], ["10"]),
         ("The answer is 41. No: the answer is 42.\nDone.", ["42"], ["41"]),

@@ -13,7 +13,6 @@ from .values import Equation
 DIGITS = 100
 TOLERANCE = sympy.Float("1e-9")
 EXACT_TOLERANCE = sympy.Float("1e-80")  # without decimals nothing is rounded
-AGREEING = 2  # random points at which expressions with variables agree in all digits only if they are equal
 RANGES = ((0.1, 1), (1, 3), (3, 30), (0.1, 1), (3, 30), (-3, -0.1), (-3, 3), (-3, 3), (-3, 3))
 UNEVALUATED = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 
@@ -100,14 +99,14 @@ def _with_fractions(expression: sympy.Basic) -> sympy.Basic:
 
 def _same_value(first: sympy.Expr, second: sympy.Expr, is_rounded: bool) -> bool:
     """
-    Whether two expressions have the same value. With variables they are compared at random points: agreement in all
-    digits at `AGREEING` points is final, as is a difference. What has no value, such as an integral, must be the same.
+    Whether two expressions have the same value. With variables they are compared at random points: they must agree at
+    all at which both are real, and there must be one. What has no value, such as an integral, must be the same.
     """
     symbols = first.free_symbols | second.free_symbols
     tolerance = TOLERANCE if is_rounded else EXACT_TOLERANCE
     is_complex = first.has(sympy.I) or second.has(sympy.I)
-    agreed, at_points = 0, list(points(symbols)) if symbols else [{}]
-    for point in at_points:
+    agree = False
+    for point in points(symbols) if symbols else [{}]:
         if symbols and not is_complex and not (_is_real(first, point) and _is_real(second, point)):
             continue
         values = evaluate(first.subs(point)), evaluate(second.subs(point))
@@ -115,10 +114,10 @@ def _same_value(first: sympy.Expr, second: sympy.Expr, is_rounded: bool) -> bool
             continue
         if not nearly_equal(*values, tolerance):
             return False
-        agreed += 1
-    if agreed and (difference := (first - second).doit()).is_Rational:
+        agree = True
+    if agree and (difference := (first - second).doit()).is_Rational:
         return difference == 0 or is_rounded  # digits are too few for 10^100000
-    return agreed >= min(AGREEING, len(at_points)) or first == second
+    return agree or first == second
 
 
 def _is_real(expression: sympy.Expr, point: dict) -> bool:
