@@ -21,25 +21,26 @@ from . import libc
 CALLS = {
     # descriptors that are open already
     "read": (0, 63), "write": (1, 64), "close": (3, 57), "lseek": (8, 62), "pread64": (17, 67), "pwrite64": (18, 68),
-    "readv": (19, 65), "writev": (20, 66), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
-    "ftruncate": (77, 46), "fsync": (74, 82),
+    "readv": (19, 65), "writev": (20, 66), "preadv": (295, 69), "pwritev": (296, 70), "dup": (32, 23),
+    "dup2": (33, None), "dup3": (292, 24), "ftruncate": (77, 46), "fsync": (74, 82), "fdatasync": (75, 83),
     # files: Landlock decides which
     "open": (2, None), "openat": (257, 56), "stat": (4, None), "fstat": (5, 80), "lstat": (6, None),
     "newfstatat": (262, 79), "statx": (332, 291), "access": (21, None), "faccessat": (269, 48),
     "faccessat2": (439, 439), "getdents": (78, None), "getdents64": (217, 61), "getcwd": (79, 17), "chdir": (80, 49),
-    "fchdir": (81, 50), "readlink": (89, None), "readlinkat": (267, 78), "statfs": (137, 43),
+    "fchdir": (81, 50), "readlink": (89, None), "readlinkat": (267, 78), "statfs": (137, 43), "fstatfs": (138, 44),
     "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34),
     "rmdir": (84, None), "unlink": (87, None), "unlinkat": (263, 35), "umask": (95, 166),
     # memory
     "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "mremap": (25, 216),
     "madvise": (28, 233), "membarrier": (324, 283),
     # threads and waiting
-    "futex": (202, 98), "set_robust_list": (273, 99), "rseq": (334, 293),
+    "futex": (202, 98), "set_robust_list": (273, 99), "get_robust_list": (274, 100), "rseq": (334, 293),
     "set_tid_address": (218, 96), "gettid": (186, 178), "sched_yield": (24, 124), "sched_getaffinity": (204, 123),
-    "exit": (60, 93), "exit_group": (231, 94),
-    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72),
+    "sched_getparam": (143, 121), "sched_getscheduler": (145, 120), "sched_get_priority_max": (146, 125),
+    "sched_get_priority_min": (147, 126), "getcpu": (309, 168), "exit": (60, 93), "exit_group": (231, 94),
+    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
     "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
-    "pipe": (22, None), "pipe2": (293, 59),
+    "eventfd2": (290, 19), "pipe": (22, None), "pipe2": (293, 59), "pause": (34, None),
     # socketpairs, with which asyncio wakes its loop
     "recvfrom": (45, 207), "shutdown": (48, 210), "getsockname": (51, 204), "getpeername": (52, 205),
     "setsockopt": (54, 208), "getsockopt": (55, 209),
@@ -47,12 +48,13 @@ CALLS = {
     "nanosleep": (35, 101), "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115),
     "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getitimer": (36, 102),
     "setitimer": (38, 103), "alarm": (37, None), "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135),
-    "rt_sigreturn": (15, 139), "rt_sigtimedwait": (128, 137), "pause": (34, None),
-    "sigaltstack": (131, 132), "restart_syscall": (219, 128),
+    "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136), "rt_sigtimedwait": (128, 137),
+    "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "restart_syscall": (219, 128),
     # queries
     "getpid": (39, 172), "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176),
-    "getegid": (108, 177), "uname": (63, 160), "getrlimit": (97, 163),
-    "getrusage": (98, 165), "sysinfo": (99, 179), "getrandom": (318, 278),
+    "getegid": (108, 177), "getresuid": (118, 148), "getresgid": (120, 150), "getgroups": (115, 158),
+    "getpgrp": (111, None), "getpgid": (121, 155), "getsid": (124, 156), "uname": (63, 160),
+    "getrlimit": (97, 163), "getrusage": (98, 165), "sysinfo": (99, 179), "getrandom": (318, 278),
     # by their arguments, as are open and openat
     "clone": (56, 220), "clone3": (435, 435), "ioctl": (16, 29), "fcntl": (72, 25), "prlimit64": (302, 261),
     "socketpair": (53, 199), "sendto": (44, 206),
