@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import stats
+
+from delta_trl.evaluation.paired import holm, interval, p_value
 
 from .plans import Family, Plan, Section, terms
 from .rows import Rows
@@ -82,23 +83,6 @@ def accuracy_at(row: dict, spent: np.ndarray, effort: float) -> float:
     return float(np.interp(effort, spent[list(found)], list(found.values())))
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """The mean, and the half-width of its 95 % interval (Student's t)."""
-    x, n = np.asarray(values, dtype=float), len(values)
-    half = stats.t.ppf(0.975, n - 1) * x.std(ddof=1) / math.sqrt(n) if n > 1 else math.nan
-    return float(x.mean()), float(half)
-
-
-def holm(p_values: list[float]) -> list[float]:
-    """Holm's corrected p-values. NaN stays NaN and counts as no test."""
-    order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
-    corrected, largest = [math.nan] * len(p_values), 0.0
-    for rank, (p, i) in enumerate(order):
-        largest = max(largest, min(1.0, p * (len(order) - rank)))
-        corrected[i] = largest
-    return corrected
-
-
 def cells_of(plan: Plan, family: Family, rows: Rows) -> Cells:
     """
     The rows that a family compares.
@@ -166,10 +150,8 @@ def compare(plan: Plan, family: Family, name: str, rows: Rows) -> list[dict]:
     for (task, contrast), values in samples.items():
         if values:
             difference, half = interval(values)
-            varies = len(values) > 1 and np.ptp(values) > 0
-            p = float(stats.ttest_1samp(values, 0).pvalue) if varies else math.nan
             entry = {"task": task, "contrast": contrast, "n": len(values), "difference": difference, "half": half}
-            entries.append(entry | {"p": p, "p_holm": math.nan})
+            entries.append(entry | {"p": p_value(values), "p_holm": math.nan})
     tested_together: dict[str, list[dict]] = {}
     for entry in entries if family.corrected_over != "nothing" else ():
         group = {"contrasts": entry["task"], "tasks": entry["contrast"], "both": ""}[family.corrected_over]

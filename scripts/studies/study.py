@@ -14,6 +14,7 @@ finished is packed: `xz -9e results/NAME.jsonl`.
 import argparse
 from pathlib import Path
 
+from .contrasts import cells_of, differs_at_first, family_tables, section_table
 from .plans import FOLDER, Plan, read_plan
 from .rows import Rows, Run, read_rows, work
 
@@ -52,8 +53,6 @@ def check_code(rows: Rows, code: dict) -> None:
 
 
 def report(plan: Plan, rows: Rows, families: str = "") -> str:
-    from .contrasts import cells_of, differs_at_first, family_tables, section_table  # need scipy, which runs do not
-
     parts = [f"# Tables of the study `{plan.name}`\n"]
     parts.append("Mean differences ± 95 % (Student's t), then p after Holm's correction where the plan tests.\n")
     chosen = [family for family in plan.families if families in family.title]

@@ -128,9 +128,7 @@ def test_only_seeds_that_all_arms_have_and_one_start_model():
         contrasts.compare(plan, plan.families[0], "accuracy", study_rows.Rows(mixed))
 
 
-def test_holm_and_pass_at_k_by_their_definitions():
-    adjusted = contrasts.holm([0.01, 0.04, 0.03, math.nan, 0.005])
-    assert adjusted == pytest.approx([0.03, 0.06, 0.06, math.nan, 0.02], nan_ok=True)
+def test_pass_at_k_by_its_definition():
     # two problems with no and with three of four samples right: 0, and all but C(1, 2) of C(4, 2) pairs
     assert contrasts.pass_at([1, 0, 0, 1, 0], 1) == pytest.approx(0.375)
     assert contrasts.pass_at([1, 0, 0, 1, 0], 2) == pytest.approx(0.5)

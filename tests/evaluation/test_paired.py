@@ -1,0 +1,58 @@
+"""Paired differences by seed, against scipy and simulated comparisons."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from delta_trl.evaluation.paired import (
+    POWER,
+    critical_t,
+    holm,
+    interval,
+    p_value,
+    seeds_to_see,
+    two_sided_p,
+    visible_difference,
+)
+
+
+@pytest.mark.parametrize("df", [1, 2, 4, 30, 1000])
+def test_students_t_is_that_of_scipy(df):
+    for p in (0.4, 0.05, 0.05 / 3, 1e-6):
+        assert critical_t(p, df) == pytest.approx(stats.t.isf(p / 2, df), rel=1e-8)
+    for t in (0.0, 0.3, -2.0, 12.0):
+        assert two_sided_p(t, df) == pytest.approx(2 * stats.t.sf(abs(t), df), rel=1e-10)
+
+
+def test_intervals_and_p_are_those_of_scipy():
+    values = [0.03, -0.01, 0.02, 0.05]
+    expected = stats.ttest_1samp(values, 0)
+    low, high = expected.confidence_interval(0.95)
+    mean, half = interval(values)
+    assert (mean - half, mean + half) == pytest.approx((low, high))
+    assert p_value(values) == pytest.approx(expected.pvalue)
+    for values in ([0.1], [0.1, 0.1]):
+        assert math.isnan(p_value(values))
+    assert interval([0.1]) == pytest.approx((0.1, math.nan), nan_ok=True)
+
+
+def test_holm_by_hand():
+    corrected = holm([0.01, 0.04, 0.03, math.nan, 0.005])
+    assert corrected == pytest.approx([0.03, 0.06, 0.06, math.nan, 0.02], nan_ok=True)
+
+
+@pytest.mark.parametrize("n", [3, 5, 20])
+def test_a_visible_difference_is_found_as_often_as_promised(n):
+    difference = visible_difference(1.0, n, tests=3)
+    samples = np.random.default_rng(0).normal(difference, 1.0, (4000, n))
+    found = stats.ttest_1samp(samples, 0, axis=1).pvalue <= 0.05 / 3
+    assert found.mean() == pytest.approx(POWER, abs=0.08)
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.03, 0.1])
+def test_seeds_to_see_a_difference(spread):
+    n = seeds_to_see(0.01, spread, tests=3)
+    assert visible_difference(spread, n, tests=3) == pytest.approx(0.01, rel=0.1)
+    assert seeds_to_see(0.01, 1.0, tests=3) > 90_000  # so many have no exact answer
