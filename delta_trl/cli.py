@@ -16,6 +16,7 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
 
   train   train from a recipe; options override its keys. --dry_run [--num_processes N] prints the plan of the run
           without loading weights, and checks local data
+  compare train with a rule, without it and with its controls, over several seeds: does the rule help?
   inspect RUN_DIR: a run's records as one HTML file: the reward, and completions shaded by token credit
   eval    sample a model on benchmarks or files and score it with the rewards of training;
           --compare DIR_A DIR_B: is one evaluated model ahead of another?
@@ -29,6 +30,7 @@ On several processes: accelerate launch --config_file CONFIG -m delta_trl train 
 # The modules whose `main` runs a command, and what a word in its call runs instead
 COMMANDS = {
     "train": "commands.train",
+    "compare": "commands.comparison",
     "inspect": "commands.inspect",
     "eval": "evaluation.evaluate",
     "explain": "commands.explain",

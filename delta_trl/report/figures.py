@@ -15,7 +15,7 @@ WIDTH = 440
 HEIGHT = 220
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 8, 24  # margins, for ticks
 LEAST_SPAN = 0.2  # of a vertical axis, so that noise does not fill it
-BINS = 24  # of positions
+BINS = 24  # of positions, and of steps
 MIN_BIN = 10  # tokens; fewer say little
 
 
@@ -51,6 +51,20 @@ def reward_plot(run: Run) -> Plot | None:
         if len(values):
             lines.append(Line(visible(name), f"series-{min(len(lines), 2)}", steps, values, values, values))
     return _plot("Reward", "mean over the rollout batch, by optimiser step", lines)
+
+
+def arms_plot(arms: dict[str, list[Run]]) -> Plot | None:
+    """The mean training reward of each arm of a comparison over its runs, one for each seed, with their range."""
+    lines = []
+    for i, (arm, runs) in enumerate(arms.items()):
+        by_run = pd.DataFrame({run.path: pd.Series(*reversed(run.logged("reward"))) for run in runs})
+        block = np.arange(len(by_run)) // (len(by_run) // BINS + 1)  # noise would hide the arms from each other
+        means = by_run.groupby(block).mean()
+        steps = pd.Series(by_run.index).groupby(block).mean()
+        points = [one.to_numpy() for one in (steps, means.mean(axis=1), means.min(axis=1), means.max(axis=1))]
+        lines.append(Line(visible(arm), f"series-{i % 4}", *points))
+    caption = "mean of the seeds with their range, by optimiser step"
+    return _plot("Training reward", caption, lines)
 
 
 def coefficients_plot(tokens: pd.DataFrame) -> Plot | None:

@@ -2,6 +2,7 @@
 
 import secrets
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -25,23 +26,16 @@ SHOWN = (
 
 def write_page(run: Run, output: Path, step: int | None) -> None:
     """See [`~delta_trl.report.write_report`]."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     values = [c.shaded(run.shaded) for group in run.groups for c in group.completions]
     scale = Scale.of(np.concatenate([[], *values]), run.shaded)
     newest_first = sorted(run.groups, key=lambda group: -group.step)
     chosen = [group for group in newest_first if step in (None, group.step)]
     groups, limit, note = shown_groups(chosen, step is not None)
     settings = {**run.settings.get("arguments", {}), **run.settings}
-    html = environment.get_template("page.html.j2").render(
+    render(
+        "page.html.j2",
+        output,
         title=visible(run.path.resolve().name),
-        # The content security policy allows only scripts with this nonce: a second defence besides escaping.
-        nonce=secrets.token_urlsafe(16),
         style=Markup(STYLE),
         settings={name: visible(str(settings[name])) for name in SHOWN if settings.get(name) is not None},
         verdict=verdict(run),
@@ -52,4 +46,17 @@ def write_page(run: Run, output: Path, step: int | None) -> None:
         shaded=run.shaded,
         how_to_record=HOW_TO_RECORD,
     )
+
+
+def render(template: str, output: Path, **values: Any) -> None:
+    """Write a page of this folder's `template`."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # The content security policy allows only scripts with this nonce: a second defence besides escaping.
+    html = environment.get_template(template).render(nonce=secrets.token_urlsafe(16), **values)
     write_atomically(html.encode(), output)

@@ -69,8 +69,8 @@ def settings_of(trainer) -> dict[str, Any]:
         "processes": args.world_size,
         "sharding": sharding_of(trainer.accelerator),
         "device": str(args.device.type),
-        "arguments": _without_secrets({f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init}),
-        "recipe": _without_secrets(trainer.recipe) if trainer.recipe else None,
+        "arguments": without_secrets({f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init}),
+        "recipe": without_secrets(trainer.recipe) if trainer.recipe else None,
         "versions": {"delta_trl": __version__, **{package: version(package) for package in VERSIONS}},
     }
 
@@ -95,9 +95,9 @@ def _hash_of_prompts(data: Any) -> str | None:
     return digest.hexdigest()
 
 
-def _without_secrets(options: dict[str, Any]) -> dict[str, Any]:
+def without_secrets(options: dict[str, Any]) -> dict[str, Any]:
     return {
-        str(name): _without_secrets(value) if isinstance(value, dict) else value
+        str(name): without_secrets(value) if isinstance(value, dict) else value
         for name, value in options.items()
         if name not in SECRETS
     }

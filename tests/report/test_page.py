@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from delta_trl.report import read_run, write_report
-from delta_trl.report.figures import LEFT, RIGHT, WIDTH, coefficients_plot, reward_plot
+from delta_trl.report.figures import BINS, LEFT, RIGHT, WIDTH, arms_plot, coefficients_plot, reward_plot
 from delta_trl.report.heatmap import describe
 
 from . import runs
@@ -233,6 +233,23 @@ def test_points_are_where_the_numbers_are(tmp_path):
     }
     assert labels["middle"] == ["10", "15", "20", "25", "30", "35", "40"]
     assert labels["end"] in (["0", "0.2", "0.4", "0.6", "0.8", "1"], ["0", "0.5", "1"])
+
+
+def test_the_curve_of_an_arm_is_the_mean_of_its_seeds(tmp_path):
+    runs.write_history(tmp_path / "0", [4, 8], reward=[0.2, 0.4])
+    runs.write_history(tmp_path / "1", [4, 8], reward=[0.4, 0.8])
+    runs.write_history(tmp_path / "long", range(1000), reward=[0.0, 1.0] * 500)
+    short, long = arms_plot(
+        {
+            "none": [read_run(tmp_path / "0"), read_run(tmp_path / "1")],
+            "delta": [read_run(tmp_path / "long")],
+        }
+    ).lines
+    assert np.stack([short.x, short.y, short.low, short.high]) == pytest.approx(
+        np.array([[4, 8], [0.3, 0.6], [0.2, 0.4], [0.4, 0.8]])
+    )
+    assert len(long.y) <= BINS
+    assert long.y == pytest.approx(np.full(len(long.y), 0.5), abs=0.02)  # steps are averaged
 
 
 def test_small_changes_look_small_and_steps_are_whole_numbers(tmp_path):

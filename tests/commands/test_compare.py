@@ -1,0 +1,193 @@
+"""`delta-trl compare`: its arms, its runs, what it says of them, and mistakes."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from delta_trl.cli import main
+from delta_trl.commands.arms import arms_of
+from delta_trl.evaluation.paired import conclusion, pair, visible_difference
+from delta_trl.trainer.config import CreditArguments
+
+from ..corpus import tiny
+
+
+# Runs the rest of its words. One run is killed once, in its third step; another fails as long as the file is there.
+LAUNCHER = """
+import os, pathlib, sys
+
+here = pathlib.Path(__file__).parent
+words = " ".join(sys.argv)
+if "seed-1/none" in words and (here / "broken").exists():
+    sys.exit(1)
+if "seed-0/delta" in words and not (here / "killed").exists():
+    (here / "killed").touch()
+    os.environ |= {"KILL": "9", "KILL_IN": "rollout", "KILL_STEP": "2"}
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def test_the_arms_are_the_rule_and_its_controls():
+    recipe = CreditArguments(token_credit="delta", token_credit_kwargs={"lambda_max": 1.5})
+    changed = {"rule": "delta", "rule_kwargs": {"lambda_max": 1.5}}
+    assert arms_of(None, recipe) == {
+        "none": {},
+        "delta": {"lambda_max": 1.5},
+        "side_mean": changed,
+        "shuffled": changed,
+    }
+    word = "delta:lambda_max=1.3"
+    changed = {"rule": word, "rule_kwargs": {}}
+    assert arms_of(["shuffled", word, "none"], recipe) == {"shuffled": changed, word: {}, "none": {}}
+
+
+def simulated(rng, seeds: int, effect: float) -> str:
+    """What is said of a comparison in which the rule differs from the other arms by `effect` standard deviations."""
+    luck = rng.normal(0, 3, seeds)  # of a seed, for all its arms
+    values = {arm: (luck + rng.normal(0, 1, seeds)).tolist() for arm in ("none", "side_mean", "shuffled")}
+    values["delta"] = (luck + effect + rng.normal(0, 1, seeds)).tolist()
+    return conclusion("delta", pair(values, "delta"))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 8])
+def test_without_an_effect_a_difference_is_claimed_in_one_comparison_of_twenty_at_most(seeds):
+    rng = np.random.default_rng(seeds)
+    said = [simulated(rng, seeds, effect=0) for _ in range(1000)]
+    claimed = sum(" better than " in one or " worse than " in one for one in said)
+    assert claimed <= 50 + 2 * (1000 * 0.05 * 0.95) ** 0.5
+    assert claimed >= 10  # the comparisons share the rule's runs, so the correction is careful
+
+
+def test_a_visible_effect_is_claimed_with_its_direction():
+    rng = np.random.default_rng(0)
+    effect = visible_difference(2**0.5, 5, tests=3)
+    said = [simulated(rng, 5, effect) for _ in range(200)]
+    assert sum("better than none (no token credit) by" in one for one in said) >= 150
+    assert not any("worse" in one for one in said)
+
+
+def test_what_is_said_names_what_cannot_be():
+    values = {"delta": [0.5, 0.6, 0.7], "none": [0.3, 0.41, 0.49], "side_mean": [0.5, 0.61, 0.68]}
+    said = conclusion("delta", pair(values, "delta"))
+    assert said.startswith("delta is better than none (no token credit) by 0.200.")
+    assert "No clear difference between delta and side_mean (the same weight per side)." in said
+    assert "With 3 seeds, true differences below about 0." in said
+
+
+MISTAKES = {
+    "--seeds 0": "--seeds 0",
+    "--arms none": "nothing to compare",
+    "--arms none detla": "'delta'",
+    "--launcher acelerate": "no program 'acelerate'",
+    "--logging_strategy no": "logging_strategy='no'",
+    "--logging_steps 3": "logging_steps=3",
+    "--output_dir taken": "mine.txt",
+    "--benchmarks mth_500": "mth_500",
+    "--benchmarks train.jsonl --eval_batch_size 0": "batch_size=0",
+    "--sedes 3": "'seed'",
+    "--reward_funcs math_rewrd": "dry run",
+}
+
+
+@pytest.mark.parametrize(("words", "name"), MISTAKES.items())
+def test_mistakes_are_named_before_anything_runs(words, name, tmp_path, monkeypatch, capsys):
+    recipe = tiny.recipe(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    capsys.readouterr()
+    assert main(["compare", "--config", recipe, *words.split()]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("delta-trl: error: ")
+    assert name in line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
+    """The command is killed, then a run. A run that fails three times leaves its seed out, until it works."""
+    options = {"reward_funcs": ["tests.commands.killer.reward"], "max_steps": 3, "log_completions": True}
+    options |= {"num_completions_to_print": 0, "save_strategy": "steps", "save_steps": 1, "seed": 0}
+    recipe, folder, broken = tiny.recipe(tmp_path, "compared", **options), tmp_path / "compared", tmp_path / "broken"
+    launcher = tmp_path / "launcher.py"
+    launcher.write_text(LAUNCHER)
+    broken.touch()
+    call = ["compare", "--config", recipe, "--arms", "none", "delta", "--seeds", "2"]
+    call += ["--launcher", f"{sys.executable} {launcher}"]
+    with subprocess.Popen([sys.executable, "-m", "delta_trl", *call], stdout=subprocess.DEVNULL) as killed:
+        while not (folder / "seed-0" / "none" / "checkpoint-1").exists():
+            assert killed.poll() is None
+            time.sleep(0.05)
+        killed.kill()  # not the run, which still trains and is waited for
+    capsys.readouterr()
+    assert main(call) == 0
+    printed = capsys.readouterr().out
+    assert "2 arms * 2 seeds = 4 runs, 4 to do." in printed
+    assert "Primary outcome: training_reward." in printed
+    assert f"2/4 {folder}/seed-0/delta" in printed
+    assert "failed, attempt 1 of 3" in printed
+    assert "failed, attempt 3 of 3" in printed
+    assert "Seed 1 is left out: none failed 3 times." in printed
+    assert "One seed cannot tell" in printed
+    for arm in ("none", "delta"):
+        assert (folder / "seed-0" / f"{arm}.log").read_text().count("training from the start") == 1
+    content = json.loads((folder / "compare.json").read_text())
+    assert content["seeds"] == [0]
+    assert not (folder / "seed-1" / "delta").exists()
+
+    broken.unlink()
+    first = (folder / "seed-0" / "delta" / "trainer_state.json").stat().st_mtime_ns
+    assert main(call) == 0
+    printed = capsys.readouterr().out
+    assert "4 runs, 2 to do" in printed
+    assert (folder / "seed-0" / "delta" / "trainer_state.json").stat().st_mtime_ns == first
+    assert "left out" not in (folder / "compare.md").read_text()
+    assert "95 % interval" in printed
+    reached = json.loads((folder / "compare.json").read_text())["reached"]
+    for arm, found in reached.items():
+        for seed in (0, 1):
+            history = json.loads((folder / f"seed-{seed}" / arm / "trainer_state.json").read_text())["log_history"]
+            rewards = [entry["reward"] for entry in history if "reward" in entry]
+            assert found["training_reward"][seed] == pytest.approx(np.mean(rewards))
+            assert found["training_reward_at_end"][seed] == rewards[-1]
+    page = (folder / "compare.html").read_text()
+    assert page.count('<polyline class="line"') == 2
+    assert "delta - none" in page
+
+    for seed in (0, 1):
+        none, delta = (prompts(folder / f"seed-{seed}" / arm) for arm in ("none", "delta"))
+        assert none == delta
+    assert prompts(folder / "seed-0" / "none") != prompts(folder / "seed-1" / "none")
+
+    assert main([*call, "--learning_rate", "0.1"]) == 2
+    assert "settings.learning_rate was" in capsys.readouterr().err
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+def test_models_are_evaluated_on_benchmarks(tmp_path):
+    recipe, folder = tiny.recipe(tmp_path, max_steps=1, seed=0), tmp_path / "run"
+    call = ["compare", "--config", recipe, "--arms", "none", "delta", "--seeds", "1"]
+    call += ["--benchmarks", str(tmp_path / "train.jsonl"), "--eval_reward", "tests.corpus.tiny.reward_letters"]
+    call += ["--eval_num_generations", "1", "--eval_max_completion_length", "8", "--eval_batch_size", "16"]
+    assert main(call) == 0
+    assert json.loads((folder / "plan.json").read_text())["primary"] == "accuracy"
+    reached = json.loads((folder / "compare.json").read_text())["reached"]
+    for arm, found in reached.items():
+        lines = (folder / "seed-0" / arm / "benchmarks" / "train.jsonl").read_text().splitlines()
+        assert found["accuracy"] == pytest.approx([np.mean([json.loads(line)["reward"] for line in lines])])
+
+
+def prompts(run: Path) -> list[str]:
+    """All prompts of a run in their order."""
+    files = sorted((run / "completions").glob("*.parquet"))
+    assert len(files) == 3
+    return [prompt for file in files for prompt in pq.read_table(file)["prompt"].to_pylist()]
