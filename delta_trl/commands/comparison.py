@@ -77,14 +77,14 @@ def main(args: list[str]) -> None:
         refuse_another_plan(folder / PLAN, plan)
         if not (folder / PLAN).is_file():
             of_rule = next(run for run in runs if run.arm == plan["rule"])
-            if subprocess.call([*of_rule.train, "--dry_run"]):
-                raise UsageError("The dry run found the mistake above. Nothing was trained.")
+            if code := subprocess.call([*of_rule.train, "--dry_run"]):
+                sys.exit(code)  # it has said why
             write_json(plan, folder / PLAN)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
     left_out = work(folder, plan, runs)
     if not (seeds := finished_seeds(runs)):
-        raise UsageError(f"Nothing can be compared. {' '.join(left_out.values())}")
+        sys.exit(f"Nothing can be compared. {' '.join(left_out.values())}")
     print(write_outcomes(folder, plan, seeds, left_out))
     print(f"The page with the curves: {folder / 'compare.html'}")
 
@@ -110,7 +110,8 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun]]:
     given, options = parser.parse_known_args(args)
     recipe = parse_recipe(options, RecipeConfig)
     config = recipe[1]
-    refuse_call(given.seeds, config)
+    launcher = shlex.split(given.launcher) or [sys.executable]
+    refuse_call(given.seeds, launcher[0], config)
     has = {"accuracy": bool(given.benchmarks), "eval_reward": config.eval_strategy != "no"}
     outcomes = [name for name in OUTCOMES if has.get(name, True)]
     settings = {name: value for part in (given, *recipe) for name, value in vars(part).items() if name != "output_dir"}
@@ -124,9 +125,6 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun]]:
         "settings": as_json(without_secrets(settings)),
     }
     folder = Path(config.output_dir or "trainer_output")
-    launcher = shlex.split(given.launcher) or [sys.executable]
-    if not shutil.which(launcher[0]):
-        raise UsageError(f"--launcher {given.launcher}: there is no program {launcher[0]!r}.")
     train = [*launcher, "-m", "delta_trl", "train", *options, *FOR_ALL_RUNS]
     evaluate = evaluation_command(given, config.use_cpu)
     runs = []
@@ -159,15 +157,20 @@ def evaluation_command(given: argparse.Namespace, use_cpu: bool) -> list[str]:
     return [sys.executable, "-m", "delta_trl", "eval", *words]
 
 
-def refuse_call(seeds: int, config: RecipeConfig) -> None:
-    """Raise `UsageError` if a comparison would have nothing to compare."""
+def refuse_call(seeds: int, program: str, config: RecipeConfig) -> None:
+    """Raise `UsageError` if nothing can be run, or its runs would have nothing to compare."""
+    problem = None
     if seeds < 1:
-        raise UsageError(f"--seeds {seeds}: expected a positive number.")
-    if config.logging_strategy == "no" or 0 < config.max_steps < config.logging_steps:
-        raise UsageError(
+        problem = f"--seeds {seeds}: expected a positive number."
+    elif not shutil.which(program):
+        problem = f"--launcher: there is no program {program!r}. Install it, or give its path."
+    elif config.logging_strategy == "no" or 0 < config.max_steps < config.logging_steps:
+        problem = (
             f"The recipe logs no reward: logging_strategy={config.logging_strategy!r}, logging_steps="
             f"{config.logging_steps:g}, max_steps={config.max_steps}. Log at least once in a run."
         )
+    if problem:
+        raise UsageError(problem)
 
 
 def refuse_another_plan(path: Path, plan: dict[str, Any]) -> None:

@@ -91,7 +91,6 @@ MISTAKES = {
     "--benchmarks mth_500": "mth_500",
     "--benchmarks train.jsonl --eval_batch_size 0": "batch_size=0",
     "--sedes 3": "'seed'",
-    "--reward_funcs math_rewrd": "dry run",
 }
 
 
@@ -108,6 +107,15 @@ def test_mistakes_are_named_before_anything_runs(words, name, tmp_path, monkeypa
     assert line.startswith("delta-trl: error: ")
     assert name in line
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_dry_run_of_the_rule_comes_first(tmp_path, capfd):
+    recipe = tiny.recipe(tmp_path, "compared")
+    with pytest.raises(SystemExit) as exit_:
+        main(["compare", "--config", recipe, "--arms", "none", "fipo", "--reward_funcs", "math_rewrd"])
+    assert exit_.value.code == 2
+    assert "'math_rewrd'" in capfd.readouterr().err
+    assert not (tmp_path / "compared").exists()
 
 
 @pytest.mark.processes
