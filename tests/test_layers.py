@@ -27,16 +27,16 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Expressions (`ast.expr` nodes) of the rooms, and `raise` statements of the package. No line break changes them.
 # CONTRIBUTING.md says what raising one takes; whoever deletes lowers it.
 BUDGET = {
-    ("scoring",): 5_300,
-    ("trainer",): 4_250,
+    ("scoring",): 4_850,
+    ("trainer",): 4_550,
     ("credit",): 7_950,
-    ("rewards",): 9_850,
-    ("sandbox",): 9_850,
-    ("report", "audit"): 6_800,
-    ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 8_600,
+    ("rewards",): 8_800,
+    ("sandbox",): 9_800,
+    ("report", "audit"): 7_450,
+    ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 10_450,
 }
 RAISES = 200
-OUTSIDE = {"tests": 55_000, "scripts": 18_750}  # expressions
+OUTSIDE = {"tests": 58_000, "scripts": 18_050}  # expressions
 WORDS = 14_000  # of README and docs
 
 

@@ -203,8 +203,8 @@ def test_the_page_stays_small(tmp_path):
     page = write_report(tmp_path / "step", tmp_path / "report.html", step=0)
     assert "cut after 100 tokens" in page.read_text()
     assert (len(titles(page.read_text())), len(tokens_of(page))) == (25, 40_000)
-    for step in range(12):  # every fourth step has long completions
-        rows = runs.sampled_group(rng, step, 0, size=16, length=1 if step % 4 else 1000)
+    for step in range(12):  # every fourth step, from the last one back, has long completions
+        rows = runs.sampled_group(rng, step, 0, size=16, length=1000 if step % 4 == 3 else 1)
         runs.write_completions(tmp_path / "mixed", rows)
     page = write_report(tmp_path / "mixed", tmp_path / "report.html")
     assert 16_000 < len(tokens_of(page)) <= 40_000
