@@ -206,7 +206,7 @@ def work(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> dict[int, s
             left_out[run.seed] = f"Seed {run.seed} is left out: {run.arm} failed {ATTEMPTS} times."
             continue
         remaining = (time.monotonic() - start) / i * (len(todo) - i)
-        print(f"  finished; the others will take about {timedelta(seconds=round(remaining))}", flush=True)
+        print(f"  finished; {len(todo) - i} more will take about {timedelta(seconds=round(remaining))}", flush=True)
         if seeds := finished_seeds(runs):
             write_outcomes(folder, plan, seeds, left_out)
     return left_out
