@@ -58,7 +58,7 @@ def parse(text: str, is_complex: bool) -> sympy.Basic | sympy.MatrixBase:
     try:
         expression = latex2sympy(
             normalize_latex(with_symbols(text), LATEX),
-            is_real=not is_complex,
+            is_real=True,
             convert_degrees=False,
             normalization_config=None,
             conversion_config=ConversionConfig(lowercase_symbols=False),

@@ -102,6 +102,7 @@ def _is_readable(value: Value) -> bool:
                 parse_together(value.text)
             except UnreadableError:
                 return False
+            return "\\begin" not in value.text
         case Quantity():
             return _is_readable(value.value)
         case Tuple() | Collection():
@@ -310,7 +311,7 @@ def _read_value(text: str) -> Readings:
         return (Quantity(read_term(value), *unit),)
     if after:
         return read(rest)
-    return () if is_wordy(text) or "\\begin" in text else (Expression(text),)
+    return () if is_wordy(text) else (Expression(text),)
 
 
 def _rounds_to(value: sympy.Expr, text: str) -> bool:
