@@ -262,6 +262,8 @@ def _read_sides(text: str) -> Readings:
     """
     first, *rounded = [part.strip() for part in split_top_level(text, APPROXIMATELY)]
     sides = [side.strip() for side in split_top_level(first, EQUALITY)]
+    if not all(sides):
+        sides = [first]
     if len(sides) == 1 and not rounded:
         return _read_inequality(text)
     values = {side: numeric(side.replace("\\usd", "")) for side in sides}
@@ -292,7 +294,7 @@ def _read_sides(text: str) -> Readings:
 def _read_inequality(text: str) -> Readings:
     """An inequality that describes no set of real numbers, such as `x^2 < 4`."""
     sides, sign = split_top_level(text, INEQUALITY), INEQUALITY.search(text)
-    if len(sides) != 2 or sign is None:
+    if len(sides) != 2 or not all(sides) or sign is None:
         return ()
     if sign[0] in (">", "\\ge"):
         sides.reverse()
