@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-processes test-vllm test-slow gpu-check language-model fuzz lint docs
+.PHONY: install quickstart agent test test-processes test-vllm test-slow gpu-check language-model fuzz lint docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt delta_trl/version.py
 	@echo "Installing delta_trl and its tools into $(VENV), with the versions of constraints.txt. Takes some minutes, most of them for torch."
@@ -17,6 +17,9 @@ install: $(VENV)/.installed
 
 quickstart: install
 	$(BIN)/python scripts/quickstart.py
+
+agent: install
+	$(BIN)/python -m scripts.agent
 
 test: install
 	$(BIN)/python -m pytest -n 2
