@@ -36,7 +36,7 @@ BUDGET = {
     ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 10_550,
 }
 RAISES = 200
-OUTSIDE = {"tests": 58_300, "scripts": 18_000}  # expressions
+OUTSIDE = {"tests": 58_300, "scripts": 18_300}  # expressions
 WORDS = 14_000  # of README and docs
 
 
