@@ -60,6 +60,7 @@ def test_a_function_of_ones_own_is_called_anew_when_its_code_changes(tmp_path, m
     assert found == [{"prompt": "1+1", "solution": version} for version in ("old", "newer")]
 
 
+@pytest.mark.processes
 def test_a_module_that_the_function_imports_may_change(tmp_path):
     """In another process, as a user's next call."""
     (tmp_path / "data.jsonl").write_text('{"q": "1+1"}')
