@@ -12,7 +12,8 @@ be right although the outcome is wrong.
 
 1. The model is made and warmed up, the same one every time.
 2. It is trained anew for each seed and each of `ARMS`. Accuracy is measured on problems of its own.
-3. Each run with rewards of turns gets a report. All accuracies are in `runs.jsonl`.
+3. Each run gets a report. All accuracies are in `runs.jsonl`. Differences from the outcome alone
+   are printed with their 95 % intervals over seeds.
 
     python -m scripts.agent --seeds 0 1 2 3 4
 """
@@ -31,6 +32,7 @@ from transformers import PrinterCallback
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import Given
+from delta_trl.evaluation.paired import interval
 from delta_trl.report import write_report
 
 from .studies.tasks.models import make_model, make_tokenizer, warm_up
@@ -92,7 +94,7 @@ def demonstrations(rng: random.Random) -> Iterator[tuple[str, str]]:
         yield prompt, text
 
 
-def make_start(folder: Path, steps: int) -> None:
+def make_start(folder: Path, steps: int = 800) -> None:
     """Make the model and warm it up."""
     torch.manual_seed(0)
     tokenizer = make_tokenizer(["<pad>", "<eos>", *"0123456789+=\n"], r"[\s\S]")
@@ -139,43 +141,44 @@ def outcome(completions: list[str], solution: list[str], **columns) -> list[floa
     return [float(answer == right) for answer, right in zip(answers, solution, strict=True)]
 
 
-def train(start: Path, folder: Path, arm: str, seed: int, max_steps: int) -> dict[str, str | float]:
+def train(start: Path, folder: Path, arm: str, seed: int, max_steps: int = 40) -> dict[str, str | float]:
     """The accuracies of a run, and its mean reward over all of training."""
     rng = random.Random(1)
     test, problems = (Dataset.from_list([make_problem(rng) for _ in range(n)]) for n in (512, 2048))
-    options = yaml.safe_load(OPTIONS.read_text()) | {"seed": seed, "max_steps": max_steps}
-    rule = ARMS[arm]
-    args = DeltaGRPOConfig(str(folder), log_token_credit=10 * (rule != "none"), **options)
-    trainer = DeltaGRPOTrainer(str(start), outcome, args, problems, test, token_credit=rule, rollout_func=converse)
+    args = DeltaGRPOConfig(str(folder), seed=seed, max_steps=max_steps, **yaml.safe_load(OPTIONS.read_text()))
+    trainer = DeltaGRPOTrainer(
+        str(start), outcome, args, problems, test, token_credit=ARMS[arm], rollout_func=converse
+    )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     trainer.save_state()
-    if args.log_token_credit:
-        write_report(folder, folder / "report.html")
+    write_report(folder, folder / "report.html")
     history = pd.DataFrame(trainer.state.log_history)
     before, halfway, after = history["eval_reward"].dropna()
     run = {"arm": arm, "seed": seed, "before": before, "halfway": halfway, "after": after}
-    return run | {"mean_reward": history["reward"].mean()}
+    return run | {"mean_reward": float(history["reward"].mean())}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--max_steps", type=int, default=40, help="optimiser steps, four to a rollout batch")
-    parser.add_argument("--warm_up_steps", type=int, default=800)
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/agent"))
     args = parser.parse_args()
     start = args.output_dir / "start"
-    make_start(start, args.warm_up_steps)
+    make_start(start)
     rows = []
     for seed in args.seeds:
         for arm in ARMS:
-            rows.append(train(start, args.output_dir / f"{arm}-{seed}", arm, seed, args.max_steps))
+            rows.append(train(start, args.output_dir / f"{arm}-{seed}", arm, seed))
             print(rows[-1], flush=True)
     runs = pd.DataFrame(rows)
     runs.to_json(args.output_dir / "runs.jsonl", orient="records", lines=True)
-    print(runs.groupby("arm").mean().drop(columns="seed").round(3))
-    print(f"report  {args.output_dir}/own_turn-{args.seeds[0]}/report.html")
+    by_arm = runs.pivot(index="seed", columns="arm")
+    for measured in ("mean_reward", "after"):
+        for arm in ("turns", "own_turn"):
+            mean, half = interval(by_arm[measured][arm] - by_arm[measured]["outcome"])
+            print(f"{measured}: {arm} - outcome {mean:+.3f} ± {half:.3f}")
+    print(f"reports: {args.output_dir}/*/report.html")
 
 
 if __name__ == "__main__":
