@@ -144,7 +144,7 @@ class PaddingFree(GRPOTrainer):
 
     def _layout_of(self, model, input_ids: torch.Tensor) -> str | None:
         """The layout of rows in a scoring call of a model, which may be another one than the policy."""
-        if not (self._layout and self.model.training and isinstance(model, nn.Module)):
+        if not (self._layout and isinstance(model, nn.Module)):
             return None
         kind = kind_of(unwrapped(self, model), causal_model(self, model))
         fits = input_ids.size(1) <= kind["positions"]
