@@ -76,7 +76,7 @@ def comparisons(
     yield distance(unpadded, padded) <= noise
 
     others = ids.clone()
-    others[0, :length] = ids[0, :length].flip(0)
+    others[0] = (ids[0] + 1) % config.vocab_size
     rest = slice(length - PROMPT, None)  # completion tokens of the other rows
     yield distance([outcome(stand_in, others)[0][rest]], [unpadded[0][rest]]) <= repeated
 

@@ -74,7 +74,7 @@ def test_bfloat16_hides_nothing(make_trainer, config, layout, kind):
 
 @pytest.mark.parametrize("wrong", [-1, 1, None, 2], ids=["narrower", "wider", "none", "twice"])
 def test_a_window_is_proved_by_narrow_ones(make_trainer, monkeypatch, wrong):
-    """A band that is wrong shows in no short row, unless the windows are narrow, too."""
+    """A band that is wrong shows in no short row, unless the windows are narrow, too; in bfloat16, not even then."""
     right = stand_in._attention_of_row
 
     def attention(module, query, key, value, window, options):
@@ -82,14 +82,42 @@ def test_a_window_is_proved_by_narrow_ones(make_trainer, monkeypatch, wrong):
         return right(module, query, key, value, changed, options)
 
     monkeypatch.setattr(stand_in, "_attention_of_row", attention)
-    model = sharp(config := mistral())
-    assert layout_of(make_trainer, model) == LEFT
+    torch.manual_seed(0)
+    model = tiny.model(config := mistral())
+    assert layout_of(make_trainer, model, bf16=True) == LEFT
     assert config.sliding_window == 12
 
 
 def test_a_window_that_the_model_does_not_apply_is_not_proved(make_trainer, monkeypatch):
     monkeypatch.setattr(evidence, "NARROW", 12)  # no row of the probe is longer
     assert layout_of(make_trainer, sharp(mistral())) == LEFT
+
+
+def test_a_row_that_depends_on_others_shows_below_the_tolerance(make_trainer):
+    """Bits are compared: this is smaller than rounding, and would grow with the batch."""
+    model = sharp()
+    model.get_input_embeddings().register_forward_hook(lambda module, args, output: output + 1e-5 * output.mean())
+    assert layout_of(make_trainer, model) is None
+
+
+def test_gradients_are_compared(make_trainer):
+    """With equal values: what is packed is cut off from its gradient in one layer."""
+    model = sharp()
+    model.model.layers[0].mlp.register_forward_hook(
+        lambda module, args, output: output.detach() if len(output) == 1 else output
+    )
+    assert layout_of(make_trainer, model) == LEFT
+
+
+def test_high_positions_are_compared(make_trainer):
+    def halve(module, args, inputs):
+        positions = inputs["position_ids"]
+        is_packed_and_high = len(positions) == 1 and positions.min() > 100
+        return args, {"position_ids": positions // 2 if is_packed_and_high else positions}
+
+    model = sharp(MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=None))
+    model.model.rotary_emb.register_forward_pre_hook(halve, with_kwargs=True)
+    assert layout_of(make_trainer, model) == LEFT
 
 
 def test_chunks_are_no_windows(make_trainer):
