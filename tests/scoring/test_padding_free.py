@@ -182,7 +182,11 @@ AS_IN_TRL = {"longrope", "opt", "cpmant"}  # depend on the highest position, or 
 def test_the_model_says_how_its_rows_run(make_trainer, caplog, name):
     trainer = make_trainer(sharp(CONFIGS[name]()), **TRIMMED)
     random_numbers = torch.get_rng_state()
+    trainer.model.train()
+    trainer.model.lm_head.eval()
     trainer._find_layout()
+    assert trainer.model.training
+    assert not trainer.model.lm_head.training
     assert torch.equal(torch.get_rng_state(), random_numbers)
     layout = None if name in AS_IN_TRL else LEFT if name in MOVED_TO_THE_LEFT else PACKED
     assert trainer._layout == layout
