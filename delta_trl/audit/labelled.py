@@ -209,8 +209,7 @@ def rollout_batches(
         whose rewards become advantages; and how much was left out, by reason.
 
     Raises:
-        ValueError: If nothing is left.
-        ValueError: If the data cannot be loaded or read, or does not fit the model.
+        ValueError: If the data cannot be loaded or read, or does not fit the model; if nothing is left.
     """
     left_out: Counter = Counter()
     prompts: dict[str, list[Row]] = {}

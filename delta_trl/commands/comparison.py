@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ..arguments.errors import UsageError
+from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
@@ -72,7 +72,7 @@ class SeedRun:
 
 def main(args: list[str]) -> None:
     """Compare, or go on. Raises `UsageError` for a user's mistake."""
-    try:
+    with mistakes():
         folder, plan, runs = read_call(args)
         refuse_another_plan(folder / PLAN, plan)
         if not (folder / PLAN).is_file():
@@ -80,8 +80,6 @@ def main(args: list[str]) -> None:
             if code := subprocess.call([*of_rule.train, "--dry_run"]):
                 sys.exit(code)  # it has said why
             write_json(plan, folder / PLAN)
-    except (ValueError, OSError, ImportError) as error:
-        raise UsageError(str(error)) from error
     left_out = work(folder, plan, runs)
     if not (seeds := finished_seeds(runs)):
         sys.exit(f"Nothing can be compared. {' '.join(left_out.values())}")
@@ -207,7 +205,8 @@ def work(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> dict[int, s
             continue
         remaining = (time.monotonic() - start) / i * (len(todo) - i)
         print(f"  finished; {len(todo) - i} more will take about {timedelta(seconds=round(remaining))}", flush=True)
-        if seeds := finished_seeds(runs):
+        seeds = finished_seeds(runs)
+        if run.seed in seeds:  # only a whole seed changes what can be said
             write_outcomes(folder, plan, seeds, left_out)
     return left_out
 
