@@ -38,7 +38,7 @@ from typing import Any
 import torch
 
 from .gradients import TokenGradients
-from .rule import Credit, all_reduce
+from .rule import Credit, all_reduce, mean_over_ranks
 
 
 ASSIGNMENTS = ("soft", "hard")
@@ -96,12 +96,13 @@ def contrast_credit(
         raise ValueError(f"assignment={assignment!r}: expected one of {', '.join(map(repr, ASSIGNMENTS))}.")
     margins = {"contrast": _contrast_margins, "within_side": _within_side_margins}[margin]
     A, sides = split_sides(advantages)  # (N,), (2, N)
-    count = all_reduce(sides.sum(dim=1).to(A.dtype))  # (2,)
-    neutral = not bool((count > 0).all())
-    lambdas, gamma = torch.ones_like(A), A.new_full((2,), math.nan)
+    count = all_reduce(sides.sum(dim=1))  # (2,)
+    neutral = not bool(count.all())
+    lambdas = torch.ones_like(A)
+    gamma = A.new_full((2,), math.nan)
 
     def temperature(delta: torch.Tensor) -> torch.Tensor:  # (2,)
-        return A.new_tensor(temperatures) if temperatures else _temperatures(delta, sides, count, eps)
+        return A.new_tensor(temperatures) if temperatures else _temperatures(delta, sides, eps)
 
     if not neutral:
         delta = margins(gradients, sides, _centroid_weights(A, sides))
@@ -114,7 +115,8 @@ def contrast_credit(
         lambdas = in_range(alpha, lambda_min, lambda_max, normalize)
         neutral = not bool(all_reduce(lambdas.isfinite().all().to(A.dtype), "MIN"))
         if neutral:
-            lambdas, gamma = torch.ones_like(A), gamma.fill_(math.nan)
+            lambdas = torch.ones_like(A)
+            gamma = gamma.fill_(math.nan)
 
     metrics = dict(zip(("temperature_positive", "temperature_negative"), gamma.tolist(), strict=True))
     return Credit(lambdas.float(), metrics, neutral)
@@ -132,7 +134,8 @@ def split_sides(advantages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             f"advantages: expected shape (N,), one advantage per token, got {tuple(advantages.shape)}. Repeat each "
             "response's advantage over its valid tokens."
         )
-    A = advantages.to(torch.float64 if advantages.dtype == torch.float64 else torch.float32).nan_to_num(nan=0.0)
+    dtype = torch.float64 if advantages.dtype == torch.float64 else torch.float32
+    A = advantages.to(dtype).nan_to_num(nan=0.0)
     return A, torch.stack([A > 0, A < 0])
 
 
@@ -144,7 +147,9 @@ def in_range(alpha: torch.Tensor, lambda_min: float, lambda_max: float, normaliz
 
 def divide_by_mean(lambdas: torch.Tensor, lambda_min: float) -> torch.Tensor:
     """λ N / Z over all ranks. Z / N comes from λ - λ_min: where all λ equal λ_min, the result is 1 to the last bit."""
-    excess, n_tokens = all_reduce(torch.stack([(lambdas - lambda_min).sum(), lambdas.new_tensor(lambdas.numel())]))
+    own_excess = (lambdas - lambda_min).sum()
+    own_tokens = lambdas.new_tensor(lambdas.numel())
+    excess, n_tokens = all_reduce(torch.stack([own_excess, own_tokens]))
     return lambdas / (lambda_min + excess / n_tokens)
 
 
@@ -194,20 +199,22 @@ def compare_centroids(gradients: TokenGradients, advantages: torch.Tensor) -> di
     A = advantages.nan_to_num(nan=0.0)
     weights = torch.stack([A.clamp(min=0), -A.clamp(max=0)])
     positive, negative = gradients.combine(weights)
-    mass = all_reduce(weights.sum(dim=1)).tolist()
-    lengths = [positive.norm().item(), negative.norm().item()]
-    if not all(lengths):
+    mass_positive, mass_negative = all_reduce(weights.sum(dim=1)).tolist()
+    length_positive = positive.norm().item()
+    length_negative = negative.norm().item()
+    if not length_positive or not length_negative:
         return {"centroid_cosine": math.nan, "centroid_norm_ratio": math.nan}
+    product = (positive * negative).sum().item()
     return {
-        "centroid_cosine": (positive * negative).sum().item() / (lengths[0] * lengths[1]),
-        "centroid_norm_ratio": (lengths[0] / mass[0]) / (lengths[1] / mass[1]),
+        "centroid_cosine": product / (length_positive * length_negative),
+        "centroid_norm_ratio": (length_positive / mass_positive) / (length_negative / mass_negative),
     }
 
 
-def _temperatures(delta: torch.Tensor, sides: torch.Tensor, count: torch.Tensor, eps: float) -> torch.Tensor:
+def _temperatures(delta: torch.Tensor, sides: torch.Tensor, eps: float) -> torch.Tensor:
     """γ of each side, shape (2,): the population standard deviation of its margins, not weighted by advantage."""
-    mean = all_reduce((sides * delta).sum(dim=1)) / count
-    variance = all_reduce((sides * (delta - mean[:, None]) ** 2).sum(dim=1)) / count
+    mean = mean_over_ranks(delta, sides)
+    variance = mean_over_ranks((delta - mean[:, None]) ** 2, sides)
     return variance.clamp(min=eps).sqrt()
 
 
@@ -220,16 +227,24 @@ def coefficient_statistics(coefficients: torch.Tensor, advantages: torch.Tensor)
     """
     A, sides = split_sides(advantages)
     trains = sides.any(dim=0)
-    coefficients, sides = coefficients.to(A)[trains], sides[:, trains]
+    coefficients = coefficients.to(A)[trains]
+    sides = sides[:, trains]
     groups = torch.cat([torch.ones_like(sides[:1]), sides])  # all, +, -
-    count = all_reduce(groups.sum(dim=1).to(A))
-    mean = all_reduce((groups * coefficients).sum(dim=1)) / count  # (3,)
-    variance = all_reduce((groups * (coefficients - mean[:, None]).nan_to_num() ** 2).sum(dim=1)) / count
-    within = (count[1:] * variance[1:]).nansum() / count[1:].sum()
-    between = (count[1:].prod() * (mean[1] - mean[2]) ** 2).nan_to_num() / count[1:].sum() ** 2
+    count = all_reduce(groups.sum(dim=1).to(A))  # (3,)
+    mean = mean_over_ranks(coefficients, groups)
+    squares = (coefficients - mean[:, None]).nan_to_num() ** 2
+    variance = mean_over_ranks(squares, groups)
+    n_positive, n_negative = count[1:]
+    n = n_positive + n_negative
+    within = (count[1:] * variance[1:]).nansum() / n
+    distance = mean[1] - mean[2]
+    between = (n_positive * n_negative * distance**2).nan_to_num() / n**2
+    # a rank without tokens has neither a smallest nor a largest one
     infinity = coefficients.new_tensor([math.inf])
-    smallest = all_reduce(torch.cat([coefficients, infinity]).min(), "MIN").item()
-    largest = all_reduce(torch.cat([coefficients, -infinity]).max(), "MAX").item()
+    own_smallest = torch.cat([coefficients, infinity]).min()
+    own_largest = torch.cat([coefficients, -infinity]).max()
+    smallest = all_reduce(own_smallest, "MIN").item()
+    largest = all_reduce(own_largest, "MAX").item()
     return {
         "coefficient_min": smallest if count[0] else math.nan,
         "coefficient_mean": mean[0].item(),

@@ -29,12 +29,15 @@ class LMHead:
     ):
         self.weight = weight.detach()
         self.bias = None if bias is None else bias.detach()
-        self.temperature, self.scale, self.softcap = temperature, scale, softcap
+        self.temperature = temperature
+        self.scale = scale
+        self.softcap = softcap
 
     @classmethod
     def of(cls, model: Any, temperature: float) -> "LMHead":
         """The head of a causal language model of transformers, with the scale and softcap of its config."""
-        config, layer = model.config.get_text_config(), model.get_output_embeddings()
+        config = model.config.get_text_config()
+        layer = model.get_output_embeddings()
         # architectures that multiply their logits (Cohere, Falcon-H1, MuseGlimmer) or divide them (Granite)
         multipliers = ("logit_scale", "lm_head_multiplier", "output_multiplier")
         scale = next((value for name in multipliers if (value := getattr(config, name, None))), 1.0)
@@ -43,8 +46,10 @@ class LMHead:
         weight = layer.weight
         bias = getattr(layer, "bias", None)
         if hasattr(weight, "full_tensor"):  # sharded by FSDP2
-            weight, bias = weight.full_tensor(), None if bias is None else bias.full_tensor()
-        return cls(weight, bias, temperature, scale, getattr(config, "final_logit_softcapping", None))
+            weight = weight.full_tensor()
+            bias = None if bias is None else bias.full_tensor()
+        softcap = getattr(config, "final_logit_softcapping", None)
+        return cls(weight, bias, temperature, scale, softcap)
 
     def logits(
         self, hidden: torch.Tensor, rows: slice = slice(None), out: torch.Tensor | None = None

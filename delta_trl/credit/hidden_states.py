@@ -47,10 +47,12 @@ class HiddenStates:
     ) -> "HiddenStates":
         """Memory for states that `write` fills; pinned if it is main memory of a machine with a GPU."""
         per_block = max(1, BLOCK_BYTES // (dim * dtype.itemsize))
-        sizes = [min(per_block, n_tokens - start) for start in range(0, n_tokens, per_block)] or [0]
         where = torch.device("cpu") if staged else device
         pinned = staged and device.type == "cuda"
-        blocks = [torch.empty(n, dim, dtype=dtype, device=where, pin_memory=pinned) for n in sizes]
+        blocks = []
+        for start in range(0, max(n_tokens, 1), per_block):  # one block at least, which gives dim and dtype
+            n = min(per_block, n_tokens - start)
+            blocks.append(torch.empty(n, dim, dtype=dtype, device=where, pin_memory=pinned))
         return cls(blocks, device, staged)
 
     @property
@@ -64,11 +66,15 @@ class HiddenStates:
         begin = 0
         parts = states.split([last - first for first, last in ranges])  # raises if they are not as many
         for block in self.blocks:
+            end = begin + len(block)
             for (first, last), part in zip(ranges, parts, strict=True):
-                low, high = max(first, begin), min(last, begin + len(block))
+                low = max(first, begin)
+                high = min(last, end)
                 if low < high:
-                    copies.append((block[low - begin : high - begin], part[low - first : high - first]))
-            begin += len(block)
+                    target = block[low - begin : high - begin]
+                    source = part[low - first : high - first]
+                    copies.append((target, source))
+            begin = end
         if not self.staged:
             for target, source in copies:
                 target.copy_(source)

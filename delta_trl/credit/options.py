@@ -6,8 +6,9 @@ from typing import Any
 def check_choices(rule: Any, **choices: tuple) -> None:
     """Raise `ValueError` for an option that is not one of its choices."""
     for name, known in choices.items():
-        if getattr(rule, name) not in known:
-            raise ValueError(f"{name}={getattr(rule, name)!r}: expected one of {', '.join(map(repr, known))}.")
+        value = getattr(rule, name)
+        if value not in known:
+            raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, known))}.")
 
 
 def check_number(rule: Any, name: str, interval: str) -> None:

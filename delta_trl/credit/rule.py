@@ -82,14 +82,22 @@ class Tokens:
         self.ids = self.flat(ids)
         self.advantages = self.flat(advantages)
         rows = torch.arange(len(mask), device=mask.device)
-        self.rewards = self.flat(torch.full_like(rows, torch.nan, dtype=torch.float32) if rewards is None else rewards)
+        if rewards is None:
+            rewards = torch.full_like(rows, torch.nan, dtype=torch.float32)
+        if groups is None:
+            groups = torch.zeros_like(rows)
+        self.rewards = self.flat(rewards)
         self.row = self.flat(rows)
-        self.group = self.flat(torch.zeros_like(rows) if groups is None else groups)
+        self.group = self.flat(groups)
         per_token = {"log_probs": log_probs, "old_log_probs": old_log_probs, "entropies": entropies}
-        self._known: dict[str, Any] = {
-            **{name: self.flat(values) for name, values in per_token.items() if values is not None},
-            **{name: value for name, value in (("hidden", hidden), ("head", head)) if value is not None},
-        }
+        self._known: dict[str, Any] = {}
+        for name, values in per_token.items():
+            if values is not None:
+                self._known[name] = self.flat(values)
+        if hidden is not None:
+            self._known["hidden"] = hidden
+        if head is not None:
+            self._known["head"] = head
 
     @classmethod
     def of_batch(cls, batch: dict[str, torch.Tensor], policy: Policy | None = None, **known: Any) -> "Tokens":
@@ -111,7 +119,9 @@ class Tokens:
 
     def flat(self, values: torch.Tensor) -> torch.Tensor:  # (B,) or (B, T) -> (N,)
         """Values of responses or of all positions, for the N tokens."""
-        return (values[:, None].expand(self.mask.shape) if values.ndim == 1 else values)[self.mask]
+        if values.ndim == 1:
+            values = values[:, None].expand(self.mask.shape)
+        return values[self.mask]
 
     def padded(self, values: torch.Tensor) -> torch.Tensor:  # (N,) -> (B, T)
         """Values of the N tokens at their positions; 0 elsewhere."""
@@ -323,15 +333,26 @@ def all_reduce(tensor: torch.Tensor, op: str = "SUM") -> torch.Tensor:
     return tensor
 
 
+def mean_over_ranks(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:  # (N,), (k, N) -> (k,)
+    """Means of k groups of the values, given as masks, over all ranks; NaN where a group is empty. Collective."""
+    total = all_reduce((groups * values).sum(dim=1))
+    count = all_reduce(groups.sum(dim=1).to(total))
+    return total / count
+
+
 def all_gather(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
     """Concatenate 1-d tensors of any lengths over all ranks. Also returns where this rank's begins. Collective."""
     if not is_distributed():
         return tensor, 0
-    lengths = [torch.zeros(1, dtype=torch.long, device=tensor.device) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, torch.tensor([len(tensor)], device=tensor.device))
+    own_length = torch.tensor([len(tensor)], device=tensor.device)
+    lengths = [torch.zeros_like(own_length) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, own_length)
     sizes = [int(length) for length in lengths]
+    # `dist.all_gather` wants tensors of one shape
     padded = tensor.new_zeros(max(sizes))
     padded[: len(tensor)] = tensor
     parts = [torch.empty_like(padded) for _ in sizes]
     dist.all_gather(parts, padded)
-    return torch.cat([part[:n] for part, n in zip(parts, sizes, strict=True)]), sum(sizes[: dist.get_rank()])
+    start = sum(sizes[: dist.get_rank()])
+    whole = [part[:n] for part, n in zip(parts, sizes, strict=True)]
+    return torch.cat(whole), start

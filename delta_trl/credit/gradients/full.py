@@ -19,7 +19,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from ..rule import Tokens, all_reduce
+from ..rule import Tokens, all_reduce, mean_over_ranks
 
 
 # Root mean square change of the log-probabilities, by bytes per number. Smaller changes drown in rounding, larger ones
@@ -77,18 +77,26 @@ class FullGradients:
         tokens: torch.Tensor | None = None,
     ):
         _reshard(model)
-        self.model, self.log_probs_of = model, log_probs
+        self.model = model
+        self.log_probs_of = log_probs
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError(f"FullGradients: no parameter of {type(model).__name__} requires a gradient.")
         self.sharded = any(isinstance(p, DTensor) for p in self.parameters)
-        self.n_batches, self.tokens = n_batches, slice(None) if tokens is None else tokens
+        self.n_batches = n_batches
+        self.tokens = slice(None) if tokens is None else tokens
         self.forward_passes = 0  # over all tokens, so far; each one of `combine` has a backward pass
-        widths = [p.dtype.itemsize for p in model.parameters() if p.is_floating_point()]
-        width = max(min(widths) if dtype is None else dtype.itemsize, 2)
-        self.one_sided, self.move = width == 4, MOVES[width]
-        # of the latest `combine`: its weights, their sum Σ_j |c_j| over all ranks, and the log-probabilities it saw
-        self.weights, self.total_weight, self.log_probs = torch.zeros(0), 0.0, torch.zeros(0)
+        if dtype is None:
+            width = min(p.dtype.itemsize for p in model.parameters() if p.is_floating_point())
+        else:
+            width = dtype.itemsize
+        width = max(width, 2)  # weights of 8 bits compute in 16
+        self.one_sided = width == 4
+        self.move = MOVES[width]
+        # Of the latest `combine`
+        self.weights = torch.zeros(0)
+        self.total_weight = 0.0  # Σ_j |c_j| over all ranks
+        self.log_probs = torch.zeros(0)
         self.correction: float | None = None  # of the guessed ε, measured at the first `score`
 
     @classmethod
@@ -117,10 +125,14 @@ class FullGradients:
 
     def combine(self, weights: torch.Tensor) -> list[torch.Tensor]:
         self.forward_passes += 1
-        self.weights, self.total_weight = weights, float(all_reduce(weights.abs().sum()))
-        # The weights of a side add up to 1: in float16, the gradients of a million tokens would vanish
-        largest = all_reduce(torch.cat([weights.abs(), weights.new_zeros(1)]).amax(), "MAX")
-        scale = 2.0 ** (math.frexp(float(largest))[1] + 8)  # rounds nothing; up to 1/256, sums do not overflow
+        absolute = weights.abs()
+        self.weights = weights
+        self.total_weight = float(all_reduce(absolute.sum()))
+        # The weights of a side add up to 1: in float16, the gradients of a million tokens would vanish. Dividing by a
+        # power of two rounds nothing. With weights of at most 1/256, sums do not overflow.
+        own_largest = torch.cat([absolute, weights.new_zeros(1)]).amax()  # 0 without tokens
+        _, exponent = math.frexp(float(all_reduce(own_largest, "MAX")))
+        scale = 2.0 ** (exponent + 8)
         weights = weights[self.tokens] / scale
         direction = [torch.zeros_like(_local(p), dtype=_accumulator(p)) for p in self.parameters]
         seen = []
@@ -128,10 +140,11 @@ class FullGradients:
         for i in range(self.n_batches):
             with torch.enable_grad(), _same_dropout(i):
                 log_probs = self.log_probs_of(i)
-                total = (weights[start : start + len(log_probs)].to(log_probs) * log_probs).sum()
+                stop = start + len(log_probs)
+                total = (weights[start:stop].to(log_probs) * log_probs).sum()
                 gradients = self._backward(total)
             seen.append(log_probs.detach())
-            start += len(log_probs)
+            start = stop
             for d, gradient in zip(direction, gradients, strict=True):
                 if gradient is not None:
                     d.add_(gradient, alpha=scale)
@@ -209,10 +222,12 @@ class FullGradients:
         """The factor of ε with which log-probabilities move as intended, from the first micro-batch of every rank."""
         change = self._log_probs(range(1))
         change -= self.log_probs[: len(change)]
-        square, count = all_reduce(torch.stack([change.square().sum(), change.new_tensor(float(len(change)))]))
-        rms = float((square / count).sqrt())
+        mean_square = mean_over_ranks(change.square(), torch.ones_like(change)[None])
+        root_mean_square = float(mean_square.sqrt())
+        if not 0 < root_mean_square < math.inf:
+            return 1.0
         # larger factors would only magnify the rounding errors of the first guess
-        return min(self.move / rms, 4.0) if 0 < rms < math.inf else 1.0
+        return min(self.move / root_mean_square, 4.0)
 
     def _all_log_probs(self) -> torch.Tensor:
         self.forward_passes += 1

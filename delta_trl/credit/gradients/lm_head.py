@@ -29,12 +29,17 @@ class LMHeadGradients(VocabularyGradients):
 
     def __init__(self, hidden: AnyStates, tokens: torch.Tensor, head: LMHead, log_probs: torch.Tensor | None = None):
         super().__init__(hidden, tokens, head, log_probs)
-        # log Σ_v exp(z_v) of every token, (N,)
-        self.log_normalizer = torch.full((len(tokens),), -torch.inf, dtype=self.dtype, device=self.hidden.device)
+        # log Σ_v exp(z_v) of every token, (N,), summed tile by tile
+        n_tokens = len(tokens)
+        log_normalizer = torch.full((n_tokens,), -torch.inf, dtype=self.dtype, device=self.hidden.device)
+        lowest = torch.finfo(self.dtype).min
         for ts, _, _, logits, _ in self._tiles():
-            largest = logits.amax(dim=1).clamp(min=torch.finfo(self.dtype).min)  # all may be -inf, by a bias
-            here = largest + logits.sub_(largest[:, None]).exp_().sum(dim=1).log()
-            self.log_normalizer[ts] = torch.logaddexp(self.log_normalizer[ts], here)
+            largest = logits.amax(dim=1)
+            largest = largest.clamp(min=lowest)  # a bias of -inf may leave no finite logit
+            logits -= largest[:, None]
+            here = largest + logits.exp_().sum(dim=1).log()
+            log_normalizer[ts] = torch.logaddexp(log_normalizer[ts], here)
+        self.log_normalizer = log_normalizer
 
     def _logit_gradients(self) -> Iterator[tuple[slice, torch.Tensor, slice, torch.Tensor]]:
         """As `_tiles`, with ∂ log π(o_j) / ∂ (W h_j) (n, V'): e_y - p, times the logits' own derivative."""

@@ -25,7 +25,8 @@ class OutputRowGradients:
     """
 
     def __init__(self, hidden: AnyStates, log_probs: torch.Tensor):
-        if len(hidden.shape) != 2 or log_probs.shape != hidden.shape[:1] or not hidden.dtype.is_floating_point:
+        fits = len(hidden.shape) == 2 and log_probs.shape == hidden.shape[:1]
+        if not fits or not hidden.dtype.is_floating_point:
             raise ValueError(
                 "OutputRowGradients expects floating-point hidden states of shape (N, d) and log-probabilities of "
                 f"shape (N,), got {tuple(hidden.shape)} ({hidden.dtype}) and {tuple(log_probs.shape)}. Flatten to the "
@@ -33,8 +34,9 @@ class OutputRowGradients:
             )
         self.hidden = HiddenStates([hidden]) if isinstance(hidden, torch.Tensor) else hidden  # (N, d)
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-        # 1 - p (N,), accurate for p near 1; rounding may have left a log-probability slightly above 0
-        self.scale = -torch.expm1(log_probs.to(hidden.device, self.dtype).clamp(max=0))
+        log_probs = log_probs.to(hidden.device, self.dtype)
+        log_probs = log_probs.clamp(max=0)  # rounding may have left one slightly above 0
+        self.scale = -torch.expm1(log_probs)  # 1 - p (N,), accurate for p near 1
 
     def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
         weights = weights.to(self.dtype) * self.scale

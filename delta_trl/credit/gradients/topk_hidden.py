@@ -35,7 +35,8 @@ class TopKHiddenGradients(VocabularyGradients):
         V = len(head.weight)
         if not 1 <= k <= V:
             raise ValueError(f"TopKHiddenGradients: k={k} must be between 1 and the vocabulary's size, {V}.")
-        n, device = len(tokens), hidden.device
+        n = len(tokens)
+        device = hidden.device
         self.ids = torch.zeros(n, k, dtype=torch.long, device=device)
         top = torch.full((n, k), -torch.inf, dtype=self.dtype, device=device)
         self.slopes = torch.zeros(n, k, dtype=self.dtype, device=device)
@@ -44,26 +45,30 @@ class TopKHiddenGradients(VocabularyGradients):
             slope = slope.expand_as(logits)
             own = self._own(ts, rows)
             self.own_slope[ts][own[0]] = slope[own]
-            # the K largest of those so far and of this range
+            # the K largest of those so far and of this range, with their ids and slopes
             here = logits.topk(min(k, logits.shape[1]), dim=1)
+            ids = here.indices + rows.start
+            slopes = slope.gather(1, here.indices)
             merged = torch.cat([top[ts], here.values], dim=1).topk(k, dim=1)
-            for kept, new in (
-                (top, here.values),
-                (self.ids, here.indices + rows.start),
-                (self.slopes, slope.gather(1, here.indices)),
-            ):
-                kept[ts] = torch.cat([kept[ts], new], dim=1).gather(1, merged.indices)
+            for kept, new in ((top, here.values), (self.ids, ids), (self.slopes, slopes)):
+                both = torch.cat([kept[ts], new], dim=1)
+                kept[ts] = both.gather(1, merged.indices)
         self.slopes *= top.softmax(dim=1)
 
     def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
         weights = weights.to(self.dtype)
-        per_entry = weights.new_zeros(*weights.shape[:-1], len(self.head.weight))  # (..., V)
+        rows = weights.shape[:-1]
+        vocabulary = len(self.head.weight)
+        per_entry = weights.new_zeros(*rows, vocabulary)  # (..., V)
         of_sampled = weights * self.own_slope  # (..., N)
         of_top = weights[..., None] * self.slopes  # (..., N, K)
+        of_top = of_top.flatten(-2)
         per_entry.index_add_(-1, self.tokens, of_sampled)
-        per_entry.index_add_(-1, self.ids.flatten(), of_top.flatten(-2), alpha=-1)
+        per_entry.index_add_(-1, self.ids.flatten(), of_top, alpha=-1)
         return all_reduce(combine_rows(per_entry, self.head.weight))
 
     def score(self, direction: torch.Tensor) -> torch.Tensor:  # (d,) -> (N,)
         projected = score_rows(self.head.weight, direction)  # (V,)
-        return self.own_slope * projected[self.tokens] - (self.slopes * projected[self.ids]).sum(dim=1)
+        of_sampled = self.own_slope * projected[self.tokens]
+        of_top = self.slopes * projected[self.ids]  # (N, K)
+        return of_sampled - of_top.sum(dim=1)

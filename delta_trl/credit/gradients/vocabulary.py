@@ -35,7 +35,8 @@ class VocabularyGradients:
                 f"and token ids of shape (N,), got {tuple(hidden.shape)} and {tuple(tokens.shape)}."
             )
         self.hidden = HiddenStates([hidden.detach()]) if isinstance(hidden, torch.Tensor) else hidden
-        self.tokens, self.head = tokens, head
+        self.tokens = tokens
+        self.head = head
         self._unchecked = log_probs
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..options import check_number
-from ..rule import Credit, TokenCredit, Tokens, all_reduce
+from ..rule import Credit, TokenCredit, Tokens, mean_over_ranks
 
 
 CHUNK = 128
@@ -64,14 +64,17 @@ class FIPO(TokenCredit):
     def of_micro_batch(self, tokens: Tokens) -> Credit:
         # without the gaps of tools' texts: the future is that of the policy's tokens
         lengths = tokens.mask.sum(dim=1)
-        mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]
-        new, old, advantages = (
-            values.new_zeros(mask.shape).masked_scatter_(mask, values)
-            for values in (tokens.log_probs, tokens.old_log_probs, tokens.advantages)
-        )
-        weights = self.weights(new, old, advantages, mask)[mask]
-        total, count = all_reduce(torch.stack([weights.sum(), weights.new_tensor(float(len(weights)))]))
-        return Credit(weights, {"fipo_weight_mean": (total / count.clamp(min=1)).item()})
+        longest = int(lengths.max())
+        mask = torch.arange(longest, device=lengths.device) < lengths[:, None]
+
+        def rows(values: torch.Tensor) -> torch.Tensor:  # (N,) -> (B, longest)
+            return values.new_zeros(mask.shape).masked_scatter_(mask, values)
+
+        new = rows(tokens.log_probs)
+        old = rows(tokens.old_log_probs)
+        weights = self.weights(new, old, rows(tokens.advantages), mask)[mask]
+        mean = mean_over_ranks(weights, torch.ones_like(weights)[None])
+        return Credit(weights, {"fipo_weight_mean": mean.item()})
 
     @torch.no_grad()
     def weights(

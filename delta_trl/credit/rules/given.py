@@ -94,11 +94,13 @@ class Given(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         responses = tokens.policy.responses()
         given = self._per_turn(responses) if self._function is None else self._called(responses)
-        steps = []
-        for row, is_trained in enumerate(tokens.mask.any(dim=1).tolist()):
-            # nothing is read of a row that the loss masks as a whole, say because it is cut off
-            steps.append(self._steps(row, given[row], responses) if is_trained else None)
-        return self._weights(tokens, steps) if self.what == "weights" else self._advantages(tokens, steps)
+        steps: list[list[Step] | None] = [None] * len(given)
+        # nothing is read of a row that the loss masks as a whole, say because it is cut off
+        for row in tokens.row.unique().tolist():
+            steps[row] = self._steps(row, given[row], responses)
+        if self.what == "weights":
+            return self._weights(tokens, steps)
+        return self._advantages(tokens, steps)
 
     def _weights(self, tokens: Tokens, steps: list[list[Step] | None]) -> Credit:
         weights = torch.ones(tokens.mask.shape, dtype=tokens.advantages.dtype, device=tokens.mask.device)
@@ -202,14 +204,17 @@ class Given(TokenCredit):
 
     def _step(self, row: int, span: Any, bounds: list[tuple[int, int] | None], turns: Sequence[Turn]) -> tuple:
         """First and last token, and value, of a span in characters."""
-        is_span = isinstance(span, list | tuple) and len(span) == 3 and all(isinstance(x, int) for x in span[:2])
-        if not is_span:
+        is_triple = isinstance(span, list | tuple) and len(span) == 3
+        if not is_triple or not isinstance(span[0], int) or not isinstance(span[1], int):
             self._refuse(f"{span!r:.100}: expected a number for each token, or spans (start, end, value)", row)
         start, stop, value = span
         for turn in turns:
-            if (turn.start, turn.end) == (start, stop):
+            if turn.start == start and turn.end == stop:
                 return turn.first, turn.last, value
-        inside = [i for i, bound in enumerate(bounds) if bound and bound[0] < stop and bound[1] > start]
+        inside = []
+        for i, bound in enumerate(bounds):
+            if bound and bound[0] < stop and bound[1] > start:
+                inside.append(i)
         length = turns[-1].end if turns else 0
         if not 0 <= start < stop <= length or not inside:
             self._refuse(f"the span {start}:{stop} is not in a text of {length} characters", row)

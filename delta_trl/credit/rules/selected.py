@@ -37,8 +37,10 @@ class Selected(ChangedCredit):
         key = torch.rand_like(weights) if self.which == "random" else weights
         key = key[candidates] if self.which == "bottom" else -key[candidates]
         keys, start = all_gather(key)
+        n_chosen = max(1, round(self.fraction * len(keys)))
+        smallest = keys.argsort(stable=True)[:n_chosen]
         chosen = torch.zeros_like(keys)
-        chosen[keys.argsort(stable=True)[: max(1, round(self.fraction * len(keys)))]] = 1
+        chosen[smallest] = 1
         selected = torch.ones_like(weights)
         selected[candidates] = chosen[start : start + len(key)]
         return divide_by_mean(selected, 0.0) if self.normalize_coefficients else selected

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from ..coefficients import split_sides
-from ..rule import Tokens, all_reduce
+from ..rule import Tokens, mean_over_ranks
 from .changed import ChangedCredit
 
 
@@ -21,5 +21,6 @@ class SideMean(ChangedCredit):
 
     def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         _, sides = split_sides(tokens.advantages)
-        mean = all_reduce((sides * weights).sum(dim=1)) / all_reduce(sides.sum(dim=1).to(weights))
-        return torch.where(sides[0], mean[0], torch.where(sides[1], mean[1], weights))
+        mean_winner, mean_loser = mean_over_ranks(weights, sides)
+        is_winner, is_loser = sides
+        return torch.where(is_winner, mean_winner, torch.where(is_loser, mean_loser, weights))

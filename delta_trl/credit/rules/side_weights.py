@@ -6,7 +6,7 @@ import torch
 
 from ..coefficients import split_sides
 from ..options import check_number
-from ..rule import Credit, TokenCredit, Tokens, all_reduce
+from ..rule import Credit, TokenCredit, Tokens, mean_over_ranks
 
 
 @dataclass
@@ -33,9 +33,10 @@ class SideWeights(TokenCredit):
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
-        weights = torch.where(sides[0], self.winners, torch.where(sides[1], self.losers, 1.0))
-        trains = sides.any(dim=0)
-        total, count = all_reduce(torch.stack([(weights * trains).sum(), trains.sum().to(weights)]))
-        if not total > 0:  # only the side of weight 0 has tokens
+        is_winner, is_loser = sides
+        trains = is_winner | is_loser
+        weights = torch.where(is_winner, self.winners, torch.where(is_loser, self.losers, 1.0))
+        mean = mean_over_ranks(weights, trains[None])
+        if not mean > 0:  # only the side of weight 0 has tokens
             return Credit(torch.ones_like(weights))
-        return Credit(torch.where(trains, weights * (count / total), 1.0))
+        return Credit(torch.where(trains, weights / mean, 1.0))
