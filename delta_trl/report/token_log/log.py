@@ -63,7 +63,7 @@ class TokenLog(TrainerCallback):
         rows = gather_object(self._rows(batch, tokens, credit, rewards, step))
         if self._trainer.accelerator.is_main_process:
             write_records(rows, self.output_dir, step)
-            track(rows, step, self._trainer)
+            track(rows, step, self._trainer.args.report_to)
 
     def _rows(self, batch: dict, tokens: Tokens, credit: Credit, rewards: torch.Tensor, step: int) -> list[dict]:
         """This process's share of the completions to record."""
@@ -72,36 +72,34 @@ class TokenLog(TrainerCallback):
         advantages = tokens.padded(tokens.advantages).gather(1, firsts)[:, 0]
         advantages = trainer.accelerator.gather(advantages).cpu().numpy()
         chosen = choose_rows(advantages, trainer.num_generations, trainer.credit_args.log_token_credit_completions)
-        first = trainer.accelerator.process_index * len(tokens.mask)
         totals = (rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # as in TRL
         totals[rewards.isnan().all(dim=1)] = torch.nan
         known = [name for name in ("log_probs", "entropies") if tokens.knows(name)]
         columns = token_columns(tokens, credit, known)
         of_policy = batch.get("tool_mask", torch.ones_like(batch["completion_ids"])).tolist()
-        ids = trainer.last_reward_call[3]  # without padding
-        rows = []
-        for row in chosen:
-            i = row - first
-            if not 0 <= i < len(tokens.mask):
+        first = trainer.accelerator.process_index * len(tokens.mask)
+        records = []
+        for i, ids in enumerate(trainer.last_reward_call[3]):  # without padding
+            row = first + i
+            if row not in chosen:
                 continue
-            length = len(ids[i])
-            of_tokens = {name: values[i, :length].tolist() for name, values in columns.items()}
-            rows.append(
-                {
-                    "step": step,
-                    "prompt_index": row // trainer.num_generations,
-                    "prompt": self._text(batch["prompt_ids"][i]),
-                    "completion": self._text(batch["completion_ids"][i]),
-                    "reward": _or_none(totals[row].item()),
-                    "rewards": list(zip(trainer.reward_func_names, map(_or_none, rewards[row].tolist()), strict=True)),
-                    "advantage": advantages[row].item(),
-                    "token_ids": ids[i],
-                    "tokens": self._texts.of_sequence(ids[i]),
-                    "turns": turn_numbers(of_policy[i][:length]),
-                    **of_tokens,
-                }
-            )
-        return rows
+            of_functions = map(_or_none, rewards[row].tolist())
+            record = {
+                "step": step,
+                "prompt_index": row // trainer.num_generations,
+                "prompt": self._text(batch["prompt_ids"][i]),
+                "completion": self._text(batch["completion_ids"][i]),
+                "reward": _or_none(totals[row].item()),
+                "rewards": list(zip(trainer.reward_func_names, of_functions, strict=True)),
+                "advantage": advantages[row].item(),
+                "token_ids": ids,
+                "tokens": self._texts.of_sequence(ids),
+                "turns": turn_numbers(of_policy[i][: len(ids)]),
+            }
+            for name, values in columns.items():
+                record[name] = values[i, : len(ids)].tolist()
+            records.append(record)
+        return records
 
     def _text(self, ids: torch.Tensor) -> str:
         # padding is skipped with the special tokens; the mask would also hide completions that are cut off
@@ -141,9 +139,8 @@ def choose_rows(advantages: np.ndarray, group_size: int, limit: int) -> list[int
     groups = advantages.reshape(-1, group_size)
     contrast = (groups > 0).any(axis=1) & (groups < 0).any(axis=1)
     order = np.argsort(~contrast, kind="stable")
-    if limit < group_size:
-        ranked = np.argsort(-groups[order[0]], kind="stable")
-        rows = order[0] * group_size + np.stack([ranked, ranked[::-1]], axis=1).ravel()[:limit]
-    else:
-        rows = order[: limit // group_size, None] * group_size + np.arange(group_size)
+    chosen = order[: max(1, limit // group_size), None]
+    ranked = np.argsort(-groups[chosen[:, 0]], axis=1, kind="stable")
+    best_and_worst = np.stack([ranked, ranked[:, ::-1]], axis=2).reshape(len(chosen), -1)
+    rows = chosen * group_size + best_and_worst[:, : min(limit, group_size)]
     return sorted(rows.ravel().tolist())

@@ -11,26 +11,29 @@ from ...files import write_atomically
 
 FOLDER = "token_credit"  # under `output_dir`
 
+_TEXT = pa.string()
+_INTEGERS = pa.list_(pa.int32())
+_NUMBERS = pa.list_(pa.float32())
+
 # One row per completion. Lists run over all its tokens; numbers are NaN for tokens that the loss does not count.
 COMPLETIONS = pa.schema(
-    [
-        ("step", pa.int64()),  # optimiser steps done when the completion was sampled
-        ("prompt_index", pa.int64()),  # of the group, within the rollout batch over all ranks
-        ("prompt", pa.string()),  # as the policy saw it, without special tokens
-        ("completion", pa.string()),  # whole, with the output of tools, without special tokens
-        ("reward", pa.float32()),  # weighted sum of the reward functions
-        ("rewards", pa.map_(pa.string(), pa.float32())),  # by reward function, null where not scorable
-        ("advantage", pa.float32()),  # of the response
-        ("token_ids", pa.list_(pa.int32())),
-        # join to the text of the ids; the last of several tokens of a character has it
-        ("tokens", pa.list_(pa.string())),
-        ("turns", pa.list_(pa.int32())),  # the number of each token's turn; 0 for a tool's tokens
-        ("coefficients", pa.list_(pa.float32())),
-        ("advantages", pa.list_(pa.float32())),  # which the loss reads
-        ("step_rewards", pa.list_(pa.float32())),  # at the last token of each step; null without steps
-        ("log_probs", pa.list_(pa.float32())),  # null if the run did not compute them
-        ("entropies", pa.list_(pa.float32())),  # null if the run did not compute them
-    ]
+    {
+        "step": pa.int64(),  # optimiser steps done when the completion was sampled
+        "prompt_index": pa.int64(),  # of the group, within the rollout batch over all ranks
+        "prompt": _TEXT,  # as the policy saw it, without special tokens
+        "completion": _TEXT,  # whole, with the output of tools, without special tokens
+        "reward": pa.float32(),  # weighted sum of the reward functions
+        "rewards": pa.map_(_TEXT, pa.float32()),  # by reward function, null where not scorable
+        "advantage": pa.float32(),  # of the response
+        "token_ids": _INTEGERS,
+        "tokens": pa.list_(_TEXT),  # join to the text of the ids; the last of several tokens of a character has it
+        "turns": _INTEGERS,  # the number of each token's turn; 0 for a tool's tokens
+        "coefficients": _NUMBERS,
+        "advantages": _NUMBERS,  # which the loss reads
+        "step_rewards": _NUMBERS,  # at the last token of each step; null without steps
+        "log_probs": _NUMBERS,  # null if the run did not compute them
+        "entropies": _NUMBERS,  # null if the run did not compute them
+    }
 )
 
 
