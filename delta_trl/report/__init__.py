@@ -4,6 +4,7 @@ from pathlib import Path
 
 from ..arguments.errors import UsageError
 from .heatmap import TokenHeatmap, token_heatmap
+from .page import write_report_page
 from .reader import Run, read_run
 
 
@@ -28,15 +29,13 @@ def write_report(
     Raises:
         UsageError: If the run has nothing to show or no such step, or if a file cannot be read or written.
     """
-    from .page import write_page  # imports jinja2, which `token_heatmap` does without
-
     found = read_run(run)
     found.settings = settings or found.settings
     steps = sorted({group.step for group in found.groups})
     if step is not None and step not in steps:
         raise UsageError(f"--step {step}: completions were recorded at {', '.join(map(str, steps)) or 'no step'}.")
     try:
-        write_page(found, Path(output), step)
+        write_report_page(found, Path(output), step)
     except OSError as error:
         raise UsageError(f"{output}: the report cannot be written ({error.strerror}).") from error
     return Path(output)

@@ -1,116 +1,86 @@
-"""The completions of a page: some groups, evenly over the run, with every token as HTML."""
+"""The completions of a page: some groups, evenly over the run, with every token as the page shows it."""
 
-import math
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
-from .heatmap import Scale, tokens_html
+from .heatmap import Scale, shaded_tokens
 from .reader import Completion, Group
-from .text import label, visible
 
 
 # The page stays at a few MB: a token and its values have about 100 bytes.
 MAX_TOKENS = 40_000
 MAX_GROUPS = 50
-PROMPT_LIMIT = 20_000  # characters
-TITLE = 80  # characters of a prompt's end
-HEADINGS = {1: ("winners", "Winners"), -1: ("losers", "Losers"), 0: ("none", "At the mean")}
+HEADINGS = {1: "Winners", -1: "Losers", 0: "At the mean"}  # by side
 
 
-def shown_groups(groups: list[Group], is_step: bool) -> tuple[list[Group], int, str]:
-    """
-    All groups of a step, or of a run some, evenly; how many tokens of a completion the page shows; and a note on what
-    it leaves out. Completions are cut if these groups, or a single one of a run, have too many tokens.
-    """
-    every = 1 if is_step else max(1, math.ceil(len(groups) / MAX_GROUPS))
-    while not is_step and every < len(groups) and _count_tokens(groups[::every]) > MAX_TOKENS:
+def evenly(groups: list[Group]) -> list[Group]:
+    """As many groups as the page has room for, evenly over all; one at least."""
+    kept = groups
+    every = 1
+    while len(kept) > 1 and (len(kept) > MAX_GROUPS or sum(token_counts(kept)) > MAX_TOKENS):
         every += 1
-    kept = groups[::every]
-    lengths = [len(c.tokens) for group in kept for c in group.completions]
-    limit = max(lengths, default=0)
-    notes = []
-    if len(kept) < len(groups):
-        notes.append(f"{len(kept):,} of {len(groups):,} recorded groups are shown here, evenly over all.")
-    if sum(lengths) > MAX_TOKENS:
-        limit = MAX_TOKENS // len(lengths)
-        notes.append(f"Completions are cut after {limit:,} tokens here.")
-    return kept, limit, " ".join(notes)
+        kept = groups[::every]
+    return kept
 
 
-def _count_tokens(groups: list[Group]) -> int:
-    return sum(len(c.tokens) for group in groups for c in group.completions)
+def token_counts(groups: list[Group]) -> list[int]:
+    """The number of tokens of each completion."""
+    counts = []
+    for group in groups:
+        counts += [len(c.tokens) for c in group.completions]
+    return counts
 
 
-def render_group(group: Group, limit: int, scale: Scale) -> dict[str, Any]:
+def token_limit(groups: list[Group]) -> int | None:
+    """How many tokens of a completion the page shows; `None` if there is room for all."""
+    counts = token_counts(groups)
+    return MAX_TOKENS // len(counts) if sum(counts) > MAX_TOKENS else None
+
+
+def shown_group(group: Group, limit: int | None, scale: Scale) -> dict[str, Any]:
     """
     A group as the page's template takes it.
 
     Args:
         group ([`Group`]): The group.
-        limit (`int`): Tokens of a completion that are shown.
+        limit (`int`, *optional*): Tokens of a completion that are shown.
         scale ([`Scale`]): What is shaded.
     """
-    sides = {side: group.of_side(side) for side in HEADINGS}
-    alike = "equal outcomes" if scale.name == "advantage" else "no contrast"
-    outcome = f"{len(sides[1])} winners, {len(sides[-1])} losers" if sides[1] or sides[-1] else alike
-    end = " ".join(visible(group.prompt[-TITLE:], TITLE).split())
+    sides = {}
+    for side, heading in HEADINGS.items():
+        completions = [shown_completion(c, limit, scale) for c in group.of_side(side)]
+        if completions:
+            sides[heading] = completions
+    return {"group": group, "sides": sides}
+
+
+def shown_completion(c: Completion, limit: int | None, scale: Scale) -> dict[str, Any]:
+    """A completion as the page's template takes it: its mean, and its parts, which are turns and tools' texts."""
+    shaded = c.shaded(scale.name)
+    places = np.arange(len(c.tokens[:limit]))
+    changes = np.flatnonzero(np.diff(c.turns[:limit])) + 1
+    parts = [shown_part(c, inside, shaded, scale) for inside in np.split(places, changes)]
+    return {"completion": c, "mean": mean_of(shaded), "parts": parts}
+
+
+def shown_part(c: Completion, inside: np.ndarray, shaded: np.ndarray, scale: Scale) -> dict[str, Any]:
+    """
+    The number of a turn, 0 for a tool's text; its reward if its steps have some; its mean advantage; its tokens, those
+    at the places `inside`.
+    """
+    columns = [column[inside].tolist() for column in (shaded, c.log_probs, c.entropies)]
+    values, *others = columns
+    rewards = c.step_rewards[inside]
     return {
-        "title": f"step {group.step} · {outcome} · {'… ' * (len(group.prompt) > TITLE)}{end}",
-        "prompt": visible(group.prompt, PROMPT_LIMIT),
-        "contrast": bool(sides[1] and sides[-1]),
-        "sides": [
-            {
-                "name": HEADINGS[side][0],
-                "heading": f"{HEADINGS[side][1]} ({len(completions)})",
-                "completions": [
-                    {"facts": _facts(c, scale), "tokens": Markup(_tokens(c, limit, scale))} for c in completions
-                ],
-            }
-            for side, completions in sides.items()
-            if completions
-        ],
+        "turn": c.turns[inside].max(initial=0),
+        "reward": np.nansum(rewards) if np.isfinite(rewards).any() else None,
+        "advantage": mean_of(c.advantages[inside]),
+        "tokens": shaded_tokens(c.tokens[inside], values, scale, *others),
     }
 
 
-def _facts(c: Completion, scale: Scale) -> list[str]:
-    facts = [f"reward {_number(c.reward)}"]
-    if len(c.rewards) > 1:
-        facts += [f"{label(name)} {_number(value)}" for name, value in c.rewards]
-    values = c.shaded(scale.name)
+def mean_of(values: np.ndarray) -> float | None:
+    """The mean of the known values, `None` if there are none."""
     known = values[np.isfinite(values)]
-    mean = f"mean {scale.name} {known.mean():.3f}" if len(known) else "not trained"
-    return [*facts, f"advantage {c.advantage:.2f}", f"{len(c.tokens):,} tokens", mean]
-
-
-def _number(value: float | None) -> str:
-    return "not scored" if value is None else f"{value:.3g}"
-
-
-def _tokens(c: Completion, limit: int, scale: Scale) -> str:
-    """Every token as HTML. With tools, a heading begins each turn, and a tool's text is not shaded."""
-    changes = np.flatnonzero(np.diff(c.turns)) + 1
-    if not len(changes):
-        return _part(c, slice(limit), scale)
-    parts = []
-    for first, end in pairwise([0, *changes[changes < limit], min(limit, len(c.tokens))]):
-        inside = slice(first, end)
-        part = _part(c, inside, scale)
-        parts.append(_heading(c, inside) + part if c.turns[first] else f"<i>{part}</i>")
-    return "".join(parts)
-
-
-def _heading(c: Completion, inside: slice) -> str:
-    """The number of a turn, its reward if its steps have some, and its mean advantage."""
-    rewards = c.step_rewards[inside]
-    reward = f"reward {np.nansum(rewards):.3g}, " if np.isfinite(rewards).any() else ""
-    advantage = np.nanmean(c.advantages[inside])
-    return f"<strong>turn {c.turns[inside.start]}: {reward}mean advantage {advantage:+.2f}</strong>"
-
-
-def _part(c: Completion, inside: slice, scale: Scale) -> str:
-    columns = (c.shaded(scale.name), c.log_probs, c.entropies)
-    values, *others = (column[inside].tolist() for column in columns)
-    return tokens_html(c.tokens[inside], values, scale, *others)
+    return known.mean() if len(known) else None

@@ -14,9 +14,8 @@ from ..evaluation.paired import Paired, conclusion, pair
 from ..evaluation.results import mean, number, read_results, table
 from ..files import write_atomically, write_json
 from .figures import arms_plot
-from .page import render
+from .page import write_page
 from .reader import Run, read_run
-from .text import visible
 
 
 # From the best evidence to the weakest. The first one that a comparison has is its primary outcome.
@@ -28,14 +27,16 @@ def outcomes_of(run: Run, names: Sequence[str]) -> dict[str, float]:
     """
     What a finished run reached, by the names of `OUTCOMES`. Raises `UsageError` if it did not measure one of `names`.
     """
-    _, rewards = run.logged("reward")
     found = {}
+    rewards = run.logged("reward")
     if len(rewards):
-        last_tenth = rewards[-math.ceil(len(rewards) / 10) :]
-        found = {"training_reward": rewards.mean(), "training_reward_at_end": last_tenth.mean()}
-    if last := [values[-1] for _, values in map(run.logged, run.evaluations)]:
-        found["eval_reward"] = np.mean(last)
-    if results := [read_results(path)["results"] for path in (run.path / BENCHMARKS).glob("*.json")]:
+        last_tenth = rewards.tail(math.ceil(len(rewards) / 10))
+        found["training_reward"] = rewards.mean()
+        found["training_reward_at_end"] = last_tenth.mean()
+    if run.evaluations:
+        found["eval_reward"] = np.mean([run.logged(key).iloc[-1] for key in run.evaluations])
+    results = [read_results(path)["results"] for path in (run.path / BENCHMARKS).glob("*.json")]
+    if results:
         problems = [one["problems"] for one in results]  # each counts once, as in the table of `delta-trl eval`
         found["accuracy"] = np.average([one["avg_at_k"] for one in results], weights=problems)
     if missing := [name for name in names if name not in found]:
@@ -59,20 +60,27 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
     Raises:
         UsageError: If a run did not measure what the plan compares.
     """
-    names, primary, rule = plan["outcomes"], plan["primary"], plan["rule"]
-    runs = {arm: [read_run(folder / f"seed-{seed}" / arm) for seed in seeds] for arm in plan["arms"]}
-    reached = {arm: pd.DataFrame([outcomes_of(run, names) for run in of_arm]) for arm, of_arm in runs.items()}
-    rows = [[arm, *map(mean, found.mean())] for arm, found in reached.items()]
-    tables, pairs = [[["arm", *names], *rows]], []
-    if waiting := len(plan["seeds"]) - len(seeds) - len(left_out):
-        says = f"{waiting} of {len(plan['seeds'])} seeds are not finished. The test waits for them."
+    rule = plan["rule"]
+    primary = plan["primary"]
+    names = plan["outcomes"]
+    planned = len(plan["seeds"])
+    runs = {}
+    reached = {}
+    means = [["arm", *names]]
+    for arm in plan["arms"]:
+        runs[arm] = [read_run(folder / f"seed-{seed}" / arm) for seed in seeds]
+        reached[arm] = pd.DataFrame([outcomes_of(run, names) for run in runs[arm]])
+        means.append([arm, *map(mean, reached[arm].mean())])
+    tables = [means]
+    pairs: list[Paired] = []
+    if waiting := planned - len(seeds) - len(left_out):
+        says = f"{waiting} of {planned} seeds are not finished. The test waits for them."
     elif len(seeds) < 2:
         says = "One seed cannot tell a difference from chance. Compare three or more."
     else:
         pairs = pair({arm: found[primary].tolist() for arm, found in reached.items()}, rule)
         says = f"Judged by {primary}: {conclusion(rule, pairs)}"
-        titles = [primary, "difference", "95 % interval, uncorrected", "p, corrected"]
-        tables.append([titles, *(cells(rule, one) for one in pairs)])
+        tables.append(differences(primary, rule, pairs))
     notes = [f"Means over seeds {', '.join(map(str, seeds))}.", *left_out.values()]
 
     text = "\n\n".join(["# Comparison of token credit", says, *map(table, tables), *notes, ""])
@@ -86,12 +94,23 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         "differences": [{**asdict(one), "p": number(one.p)} for one in pairs],
     }
     write_json(content, folder / "compare.json")
-    parts = {"verdict": says, "tables": tables, "notes": notes, "plots": [arms_plot(runs)]}
-    render("compare.html.j2", folder / "compare.html", title=visible(folder.resolve().name), style="", **parts)
+    write_page(
+        "compare.html.j2",
+        folder / "compare.html",
+        title=folder.resolve().name,
+        verdict=says,
+        tables=tables,
+        notes=notes,
+        plots=[arms_plot(runs)],
+    )
     return text
 
 
-def cells(rule: str, one: Paired) -> list[str]:
-    """The row of a paired difference."""
-    ends = f"{one.mean - one.half:+.3f} to {one.mean + one.half:+.3f}"
-    return [f"{rule} - {one.arm}", f"{one.mean:+.3f}", ends, f"{one.p:.2g}"]
+def differences(primary: str, rule: str, pairs: Sequence[Paired]) -> list[list[str]]:
+    """The table of paired differences."""
+    rows = [[primary, "difference", "95 % interval, uncorrected", "p, corrected"]]
+    for one in pairs:
+        low = one.mean - one.half
+        high = one.mean + one.half
+        rows.append([f"{rule} - {one.arm}", f"{one.mean:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{one.p:.2g}"])
+    return rows

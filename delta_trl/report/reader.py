@@ -23,6 +23,7 @@ INSTEAD = (
     ("frac_reward_zero_std", "credit/no_advantage"),  # a rule may have advantages of its own
     ("frac_reward_zero_std", "dynamic_sampling/no_contrast_before"),
 )
+OF_TOKENS = ("tokens", "coefficients", "advantages", "log_probs", "entropies", "step_rewards", "turns")
 HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 10 optimiser steps"
 
 
@@ -45,18 +46,19 @@ class Completion:
     advantage: float
     tokens: np.ndarray
     coefficients: np.ndarray
+    advantages: np.ndarray
     log_probs: np.ndarray
     entropies: np.ndarray
-    advantages: np.ndarray
     step_rewards: np.ndarray
     turns: np.ndarray
 
     @property
     def has_own_advantages(self) -> bool:
         """Whether tokens have advantages of their own: turned round, or not 0 where the response's is."""
-        alike = np.isclose(self.advantages, self.coefficients * self.advantage, atol=1e-4)
-        turned_round = self.coefficients < 0
-        return bool(((~alike | turned_round) & np.isfinite(self.advantages)).any())
+        known = np.isfinite(self.advantages)
+        coefficients = self.coefficients[known]
+        alike = np.isclose(self.advantages[known], coefficients * self.advantage, atol=1e-4)
+        return not alike.all() or bool((coefficients < 0).any())
 
     def shaded(self, name: str) -> np.ndarray:
         """The values (T,) by which the page shades tokens: `"coefficient"` or `"advantage"`."""
@@ -79,6 +81,10 @@ class Group:
     def of_side(self, side: int) -> list[Completion]:
         return [c for c in self.completions if c.side == side]
 
+    @property
+    def has_contrast(self) -> bool:
+        return {1, -1} <= {c.side for c in self.completions}
+
 
 @dataclass(eq=False)
 class Run:
@@ -92,14 +98,18 @@ class Run:
     @property
     def evaluations(self) -> dict[str, str]:
         """The logged keys of rewards in evaluation, one for each named set, and the names of the sets."""
-        keys = {key: re.fullmatch("eval_(?:(.+)_)?reward", key) for entry in self.history for key in entry}
-        return {key: match[1] or "" for key, match in keys.items() if match}
+        found = {}
+        for entry in self.history:
+            for key in entry:
+                if match := re.fullmatch("eval_(?:(.+)_)?reward", key):
+                    found[key] = match[1] or ""
+        return found
 
-    def logged(self, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """Steps and finite values of what was logged as `key`."""
-        points = {entry["step"]: entry[key] for entry in self.history if key in entry}
-        points = {step: value for step, value in points.items() if math.isfinite(value)}
-        return np.array(list(points), dtype=np.int64), np.array(list(points.values()), dtype=np.float64)
+    def logged(self, key: str) -> pd.Series:
+        """The finite values of what was logged as `key`, by step."""
+        values = {entry["step"]: entry[key] for entry in self.history if key in entry}
+        logged = pd.Series(values, dtype=float)
+        return logged[np.isfinite(logged)]
 
     @cached_property
     def shaded(self) -> str:
@@ -113,27 +123,18 @@ class Run:
         The recorded tokens of winners and losers, one row each, without tools' tokens. None if they have advantages
         of their own: their coefficients are quotients that say nothing.
         """
+        rows = []
         groups = self.groups if self.shaded == "coefficient" else []
-        contrasted = [(group.step, c) for group in groups for c in group.completions if c.side]
-        frames = [
-            pd.DataFrame(
-                {
-                    "step": step,
-                    "side": c.side,  # 1 or -1
-                    "completion": i,
-                    "position": range(1, len(c.tokens) + 1),  # in the completion
-                    "text": c.tokens,
-                    "coefficient": c.coefficients,
-                    "log_prob": c.log_probs,
-                }
-            )
-            for i, (step, c) in enumerate(contrasted or [(0, NO_TOKENS)])
-        ]
-        tokens = pd.concat(frames, ignore_index=True)
+        for group in groups:
+            for c in group.completions:
+                rows.append([group.step, c.side, c.tokens, c.coefficients, c.log_probs])
+        of_tokens = ["text", "coefficient", "log_prob"]
+        completions = pd.DataFrame(rows, columns=["step", "side", *of_tokens])
+        completions = completions[completions.side != 0]  # 1 or -1
+        tokens = completions.explode(of_tokens).rename_axis("completion").reset_index()
+        tokens["position"] = tokens.groupby("completion").cumcount() + 1
+        tokens = tokens.astype({"coefficient": float, "log_prob": float})
         return tokens[tokens.coefficient.notna()].reset_index(drop=True)
-
-
-NO_TOKENS = Completion(None, [], 0.0, np.array([], dtype=object), *np.zeros((6, 0)))
 
 
 def read_run(path: str | Path) -> Run:
@@ -147,9 +148,11 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder. Expected the `output_dir` of a run.")
-    groups = [group for file in recorded_files(path).values() for group in _read_groups(file)]
-    settings = path / SETTINGS
-    run = Run(path, _read_history(path), groups, json.loads(settings.read_bytes()) if settings.is_file() else {})
+    run = Run(path, _read_history(path), [])
+    for file in recorded_files(path).values():
+        run.groups += _read_groups(file)
+    if (path / SETTINGS).is_file():
+        run.settings = json.loads((path / SETTINGS).read_bytes())
     if not (run.history or run.groups):
         raise UsageError(
             f"{path}: nothing to show. Looked for {LAST_FILE} (here and in checkpoint-*) and {FOLDER}/*.parquet "
@@ -162,10 +165,11 @@ def _read_history(path: Path) -> list[dict]:
     files = [one / LAST_FILE for one in (path, *checkpoints(path).values()) if is_complete(one)]
     if not files:
         return []
-    histories = {file: json.loads(file.read_bytes())["log_history"] for file in files}
-    newest = histories[max(files, key=lambda file: file.stat().st_mtime_ns)]
+    files.sort(key=lambda file: file.stat().st_mtime_ns)
+    histories = [json.loads(file.read_bytes())["log_history"] for file in files]
+    newest = histories[-1]
     # of the same history, the longest: a copied run has new times in any order
-    same = [one for one in histories.values() if json.dumps(one[: len(newest)]) == json.dumps(newest)]
+    same = [one for one in histories if json.dumps(one[: len(newest)]) == json.dumps(newest)]
     history = max(same, key=len)
     for entry in history:
         for key, better in INSTEAD:
@@ -181,20 +185,10 @@ def _read_groups(file: Path) -> list[Group]:
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{file}: not a readable record ({str(error).splitlines()[0]}). Move it away.") from error
     groups: dict[int, Group] = {}
-    for row in rows.itertuples():
-        unknown = np.full(len(row.tokens), np.nan)
-        groups.setdefault(row.prompt_index, Group(row.step, row.prompt)).completions.append(
-            Completion(
-                reward=None if math.isnan(row.reward) else row.reward,
-                rewards=list(row.rewards),
-                advantage=row.advantage,
-                tokens=row.tokens,
-                coefficients=row.coefficients,
-                log_probs=unknown if row.log_probs is None else row.log_probs,
-                entropies=unknown if row.entropies is None else row.entropies,
-                advantages=row.advantages,
-                step_rewards=unknown if row.step_rewards is None else row.step_rewards,
-                turns=row.turns,
-            )
-        )
+    for row in rows.to_dict("records"):
+        group = groups.setdefault(row["prompt_index"], Group(row["step"], row["prompt"]))
+        unknown = np.full(len(row["tokens"]), np.nan)
+        of_tokens = {name: unknown if row[name] is None else row[name] for name in OF_TOKENS}
+        reward = None if math.isnan(row["reward"]) else row["reward"]
+        group.completions.append(Completion(reward, list(row["rewards"]), row["advantage"], **of_tokens))
     return list(groups.values())

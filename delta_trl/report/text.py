@@ -7,6 +7,7 @@ TOKEN_LIMIT = 64  # characters of a token that are shown
 
 # The spelling of some scripts and of emoji needs joiners.
 _JOINERS = "\u200c\u200d"
+_ONE_LINE = str.maketrans(" ", "·", "\n\t")
 _NAMED = {"\n": "⏎\n", "\t": "⇥\t", "\u00a0": "⍽"}
 
 
@@ -24,13 +25,8 @@ def visible(text: str, limit: int = TOKEN_LIMIT) -> str:
 
 
 def label(token: str) -> str:
-    """A token by itself, on one line: as [`visible`], with · for spaces at its ends."""
-    shown = visible(token).replace("\n", "").replace("\t", "")
-    core = shown.strip(" ")
-    if not core:
-        return "·" * len(shown) or "(empty)"
-    start = shown.index(core)
-    return "·" * start + core + "·" * (len(shown) - start - len(core))
+    """A token by itself, on one line: as [`visible`], with · for spaces."""
+    return visible(token).translate(_ONE_LINE) or "(empty)"
 
 
 def _visible_character(character: str) -> str:

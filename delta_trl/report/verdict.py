@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,14 @@ UNLIKELY = 0.5
 LEAST_TOKENS = 20  # of a kind, on one side
 LEAST_EFFECT = 0.02  # distance of coefficients
 FALSE_ALARMS = 0.01  # probability that any kind of token is named where coefficients do not depend on tokens
-NAMED = 3  # kinds at either end
+SHIFTS = 200
+NAMED = 3  # kinds of a phrase
+PHRASES = {  # by side, and by the sign of the distance
+    (1, 1): "more credit in winners",
+    (1, -1): "less credit in winners",
+    (-1, 1): "more blame in losers",
+    (-1, -1): "less blame in losers",
+}
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,9 @@ class Change:
         return "It rose" if self.last > self.first else "It fell"
 
 
-def change(values: np.ndarray) -> Change | None:
-    """The change of values of shape (n,); `None` if they are too few."""
+def change(logged: pd.Series) -> Change | None:
+    """The change of logged values (n,); `None` if they are too few."""
+    values = logged.to_numpy()
     if len(values) < LEAST_VALUES:
         return None
     n = max(BLOCK, len(values) // 10)
@@ -56,7 +63,8 @@ def change(values: np.ndarray) -> Change | None:
         # Second differences of independent means have 6 times their variance, and a trend does not count as noise.
         # Means of blocks are nearly independent, also where values are like their neighbours.
         error = math.sqrt((np.diff(blocks, 2) ** 2).mean() / 6)
-    return Change(values[:n].mean(), blocks[-1], blocks.max(), n, CLEAR * math.sqrt(2) * error)
+    clear = CLEAR * math.sqrt(2) * error
+    return Change(values[:n].mean(), blocks[-1], blocks.max(), n, clear)
 
 
 @dataclass(frozen=True)
@@ -70,80 +78,74 @@ class Sides:
 
 def sides(tokens: pd.DataFrame) -> Sides | None:
     """Of the steps that have both sides; `None` if there is none."""
-    known = tokens.dropna(subset="coefficient")
-    both = known[known.groupby("step").side.transform("nunique") == 2]
+    both = tokens[tokens.groupby("step").side.transform("nunique") == 2]
     if both.empty:
         return None
-    of_step, of_side = (both.groupby(by).coefficient.transform("mean") for by in ("step", ["step", "side"]))
+    mean = both.groupby("side").coefficient.mean()
+    of_step = both.groupby("step").coefficient.transform("mean")
+    of_side = both.groupby(["step", "side"]).coefficient.transform("mean")
     total = ((both.coefficient - of_step) ** 2).sum()
-    won, lost = (both.coefficient[both.side == side].mean() for side in (1, -1))
-    return Sides(won, lost, ((of_side - of_step) ** 2).sum() / total if total else 0.0)
+    between = ((of_side - of_step) ** 2).sum()
+    return Sides(mean[1], mean[-1], between / total if total else 0.0)
 
 
 def effects(tokens: pd.DataFrame) -> pd.DataFrame:
     """
-    How far kinds of tokens are from the mean of their completion, by side: their average `distance`, its `error`, and
-    the `count` of tokens. A kind is a text, or the tokens with a probability under `UNLIKELY`. Kinds of fewer than
-    `LEAST_TOKENS` tokens are left out.
+    For each `side` and `kind` of tokens: their mean `distance` from the mean of their completion, and whether it
+    `is_clear`. A kind is a text, or the tokens with a probability under `UNLIKELY`. Kinds of fewer than `LEAST_TOKENS`
+    tokens are left out.
 
-    The error is the larger of two. The first shifts the tokens of a completion against its coefficients; what passes
-    the end comes in again at the beginning. Exchanging single coefficients would take neighbours for independent. The
-    second is how much completions differ in their distances, because coefficients may be skewed.
+    A sum of distances is measured in square roots of the number of its tokens. It is clear if it is larger than the
+    largest of all kinds would be, but for a share `FALSE_ALARMS`, with the coefficients of each completion shifted by
+    a random number of tokens. What passes the end comes in again at the beginning. Exchanging single coefficients
+    would take neighbours for independent.
     """
-    mean = tokens.groupby("completion").coefficient.transform("mean")
-    tokens = tokens.assign(
-        kind=tokens.text.map({text: f"“{label(text)}”" for text in tokens.text.unique()}),
-        distance=tokens.coefficient - mean,
-    ).dropna(subset="distance")
-    tokens["place"] = tokens.groupby("completion").cumcount()
-    unlikely = tokens[tokens.log_prob < math.log(UNLIKELY)].assign(kind=f"a probability under {UNLIKELY}")
+    tokens = tokens.sort_values("completion", kind="stable", ignore_index=True)
+    names = {text: f"“{label(text)}”" for text in tokens.text.unique()}
+    of_texts = tokens[["side"]].assign(kind=tokens.text.map(names))
+    unlikely = of_texts[tokens.log_prob < math.log(UNLIKELY)].assign(kind=f"a probability under {UNLIKELY}")
+    members = pd.concat([of_texts, unlikely])  # a row for each token of a kind; its index is the token's
     by_kind = ["side", "kind"]
-    of_kinds = pd.concat([tokens, unlikely])
-    of_kinds = of_kinds[of_kinds.groupby(by_kind).place.transform("size") >= LEAST_TOKENS]
-    distances = {number: group.to_numpy() for number, group in tokens.groupby("completion").distance}
-    variances = {
-        number: shifted_variances(distances[number], group.place, group.kind)
-        for number, group in of_kinds.groupby("completion")
-    }
-    shifted = pd.concat(variances or {0: pd.Series(dtype=float)}, names=["completion", "kind"])
-    pairs = of_kinds.groupby([*by_kind, "completion"])  # of a kind and a completion
-    totals = pairs.agg(count=("distance", "size"), total=("distance", "sum"))
-    totals = totals.join(shifted.rename("shifted"))
-    kinds = totals.groupby(by_kind).sum()
-    kinds["distance"] = kinds["total"] / kinds["count"]
-    expected = totals["count"] * kinds["distance"]  # by side and kind
-    n = totals.groupby(by_kind).size()
-    observed = ((totals["total"] - expected) ** 2).groupby(by_kind).sum() * n / (n - 1).clip(lower=1)
-    kinds["error"] = np.sqrt(np.maximum(kinds["shifted"], observed)) / kinds["count"]
-    return kinds[["distance", "error", "count"]]
+    members = members[members.groupby(by_kind).kind.transform("size") >= LEAST_TOKENS]
+    number = members.groupby(by_kind).ngroup()
+    kinds = members.groupby(by_kind).size().rename("count").reset_index()
+    root = np.sqrt(kinds["count"].to_numpy())
 
+    completions = tokens.groupby("completion")
+    completion = completions.ngroup().to_numpy()
+    place = completions.cumcount().to_numpy()
+    length = completions.side.transform("size").to_numpy()
+    start = np.arange(len(tokens)) - place
+    distances = (tokens.coefficient - completions.coefficient.transform("mean")).to_numpy()
 
-def shifted_variances(distances: np.ndarray, places: pd.Series, kinds: pd.Series) -> pd.Series:
-    """
-    For each kind in a completion of T tokens: the variance of the sum of `distances` (T,), whose mean is 0, at its
-    places, if these were shifted by 0 to T - 1 tokens.
-    """
-    rows, names = pd.factorize(kinds)
-    marks = np.zeros((len(names), len(distances)))
-    marks[rows, places] = 1
-    transformed = np.fft.rfft(distances) * np.fft.rfft(marks).conj()
-    sums = np.fft.irfft(transformed, len(distances))
-    return pd.Series((sums**2).mean(axis=1), index=names)
+    def sums(shift: np.ndarray) -> np.ndarray:
+        """The sums of all kinds, in square roots of their tokens, if coefficients were shifted by so many tokens."""
+        shifted = distances[start + (place + shift) % length]
+        return np.bincount(number, shifted[members.index], len(kinds)) / root
+
+    rng = np.random.default_rng(0)
+    largest = []
+    for _ in range(SHIFTS):
+        share = rng.random(completions.ngroups)
+        shift = (share[completion] * length).astype(int)
+        largest.append(np.abs(sums(shift)).max(initial=0.0))
+    found = sums(np.zeros_like(place))
+    kinds["distance"] = found / root
+    kinds["is_clear"] = np.abs(found) > np.quantile(largest, 1 - FALSE_ALARMS)
+    return kinds
 
 
 def named_effects(tokens: pd.DataFrame) -> str | None:
     """Which kinds of tokens get clearly more or less than the mean of their completion; `None` if none does."""
-    found = effects(tokens)
-    critical = NormalDist().inv_cdf(1 - FALSE_ALARMS / 2 / max(1, len(found)))
-    size = found.distance.abs()
-    found = found[(size >= LEAST_EFFECT) & (size > critical * found.error)].sort_values("distance")
+    kinds = effects(tokens)
+    kinds["size"] = kinds.distance.abs()
+    named = kinds[kinds.is_clear & (kinds["size"] >= LEAST_EFFECT)].sort_values("size", ascending=False)
     parts = []
-    for side, what in ((1, "credit in winners"), (-1, "blame in losers")):
-        ranked = [(kind, distance) for (of, kind), distance in found.distance.items() if of == side]
-        less, more = ([one for one in ranked if sign * one[1] > 0] for sign in (-1, 1))
-        for word, some in (("more", more[::-1]), ("less", less)):
-            if some:
-                parts.append(f"{word} {what} for {', '.join(f'{kind} ({d:+.2f})' for kind, d in some[:NAMED])}")
+    for (side, sign), phrase in PHRASES.items():
+        largest = named[(named.side == side) & (np.sign(named.distance) == sign)].head(NAMED)
+        listed = [f"{one.kind} ({one.distance:+.2f})" for one in largest.itertuples()]
+        if listed:
+            parts.append(f"{phrase} for {', '.join(listed)}")
     return "; ".join(parts) or None
 
 
@@ -170,28 +172,28 @@ class Rule:
 RULES = (
     Rule(
         "Reward",
-        lambda run: change(run.logged("reward")[1]),
+        lambda run: change(run.logged("reward")),
         "{0.direction}: {0.first:.3f} → {0.last:.3f} (means of the first and last {0.n} logged values).",
         lambda x: x.highest - x.last > x.clear,
         "It has been clearly higher.",
     ),
     Rule(
         "Entropy",
-        lambda run: change(run.logged("entropy")[1]),
+        lambda run: change(run.logged("entropy")),
         "{0.first:.3f} → {0.last:.3f} nats.",
         lambda x: not x.first / 4 <= x.last <= 3 * x.first,
         "It is under a quarter of what it was, or over three times as high.",
     ),
     Rule(
         "Cut off",
-        lambda run: change(run.logged("completions/clipped_ratio")[1]),
+        lambda run: change(run.logged("completions/clipped_ratio")),
         "At the end, {0.last:.0%} of completions reach the length limit.",
         lambda x: x.last >= 0.1,
         "It is a tenth of them, or more.",
     ),
     Rule(
         "Contrast",
-        lambda run: change(run.logged("frac_reward_zero_std")[1]),
+        lambda run: change(run.logged("frac_reward_zero_std")),
         "At the end, {0.last:.0%} of sampled groups train nothing: no token has an advantage.",
         lambda x: x.last >= 0.5,
         "It is half of them, or more.",
@@ -209,9 +211,10 @@ RULES = (
 
 def verdict(run: Run) -> list[tuple[str, str, str]]:
     """Name, sentence and warning (perhaps empty) of every rule whose numbers are known."""
-    found = [(rule, rule.numbers(run)) for rule in RULES]
-    return [
-        (rule.name, rule.sentence.format(numbers), rule.warning if rule.warns(numbers) else "")
-        for rule, numbers in found
-        if numbers is not None
-    ]
+    sentences = []
+    for rule in RULES:
+        numbers = rule.numbers(run)
+        if numbers is not None:
+            warning = rule.warning if rule.warns(numbers) else ""
+            sentences.append((rule.name, rule.sentence.format(numbers), warning))
+    return sentences

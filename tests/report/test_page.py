@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from delta_trl.report import read_run, write_report
-from delta_trl.report.figures import BINS, LEFT, RIGHT, WIDTH, arms_plot, coefficients_plot, reward_plot
+from delta_trl.report.figures import BINS, LEFT, RIGHT, WIDTH, arms_plot, coefficients_plot
 from delta_trl.report.heatmap import describe
 
 from . import runs
@@ -172,7 +172,7 @@ def test_a_completion_with_its_numbers(tmp_path):
     assert tokens_of(page)[1:3] == [(values[0], "a"), (values[1], "<b>")]
     assert tokens_of(page)[3][0] == "coefficient 0.900"
     assert tokens_of(page)[4][0].startswith("coefficient not known, probability")
-    assert titles(html) == ["step 0 · no contrast · dull", "step 0 · 1 winners, 2 losers · a prompt"]
+    assert titles(html) == ["step 0 · equal outcomes · dull", "step 0 · 1 winners, 2 losers · a prompt"]
     assert re.findall(r'<details class="group" open><summary>(.*?)<', html) == titles(html)[1:]  # one with a contrast
 
 
@@ -215,24 +215,35 @@ def test_the_page_stays_small(tmp_path):
 # --- plots ---
 
 
+def drawn(path) -> ET.Element:
+    """The first plot of the page of a run."""
+    html = write_report(path, path / "report.html").read_text()
+    return ET.fromstring(re.search("<svg viewBox=.*?</svg>", html, re.DOTALL)[0])
+
+
+def labels(plot: ET.Element, anchor: str) -> list[str]:
+    return [text.text for text in plot.iterfind(f"text[@text-anchor='{anchor}']")]
+
+
+def curves(plot: ET.Element) -> np.ndarray:
+    """The points (curves, n, 2)."""
+    points = [curve.get("points").split() for curve in plot.iterfind("g/polyline")]
+    return np.array([[point.split(",") for point in curve] for curve in points], float)
+
+
 def test_points_are_where_the_numbers_are(tmp_path):
     runs.write_history(tmp_path, [10, 20, 40], reward=[0.0, 1.0, 0.5], eval_hard_reward=[0.5, 0.5, 0.5])
-    plot = reward_plot(read_run(tmp_path))
-    root = ET.fromstring(plot.svg)
-    curve, flat = (p for p in root.iter("polyline") if p.get("class") == "line")
-    points = np.array([point.split(",") for point in curve.get("points").split()], float)
-    assert points[[0, 2], 0].tolist() == pytest.approx([LEFT, WIDTH - RIGHT])  # from end to end
-    assert (points[1, 0] - points[0, 0]) * 2 == pytest.approx(points[2, 0] - points[1, 0], abs=0.2)
-    assert points[2, 1] == pytest.approx(points[:2, 1].mean(), abs=0.2)
-    assert points[1, 1] < points[0, 1]  # upwards
-    assert flat.get("points").split()[2] == curve.get("points").split()[2]
-    assert [line.name for line in plot.lines] == ["training", "evaluation on hard"]
-    assert "training from 0 at 10 to 0.5 at 40" in root.get("aria-label")
-    labels = {
-        anchor: [t.text for t in root.iter("text") if t.get("text-anchor") == anchor] for anchor in ("middle", "end")
-    }
-    assert labels["middle"] == ["10", "15", "20", "25", "30", "35", "40"]
-    assert labels["end"] in (["0", "0.2", "0.4", "0.6", "0.8", "1"], ["0", "0.5", "1"])
+    plot = drawn(tmp_path)
+    curve, flat = curves(plot)
+    assert curve[[0, 2], 0].tolist() == pytest.approx([LEFT, WIDTH - RIGHT])  # from end to end
+    assert (curve[1, 0] - curve[0, 0]) * 2 == pytest.approx(curve[2, 0] - curve[1, 0], abs=0.2)
+    assert curve[2, 1] == pytest.approx(curve[:2, 1].mean(), abs=0.2)
+    assert curve[1, 1] < curve[0, 1]  # upwards
+    assert flat[2].tolist() == curve[2].tolist()
+    ends = "training from 0 at 10 to 0.5 at 40; evaluation on hard from 0.5 at 10 to 0.5 at 40"
+    assert plot.get("aria-label") == f"Reward: {ends}"
+    assert labels(plot, "middle") == ["10", "15", "20", "25", "30", "35", "40"]
+    assert labels(plot, "end") == ["0", "0.5", "1"]
 
 
 def test_the_curve_of_an_arm_is_the_mean_of_its_seeds(tmp_path):
@@ -245,20 +256,19 @@ def test_the_curve_of_an_arm_is_the_mean_of_its_seeds(tmp_path):
             "delta": [read_run(tmp_path / "long")],
         }
     ).lines
-    assert np.stack([short.x, short.y, short.low, short.high]) == pytest.approx(
-        np.array([[4, 8], [0.3, 0.6], [0.2, 0.4], [0.4, 0.8]])
+    assert short.points[["x", "y", "low", "high"]].to_numpy().ravel() == pytest.approx(
+        [4, 0.3, 0.2, 0.4, 8, 0.6, 0.4, 0.8]
     )
-    assert len(long.y) <= BINS
-    assert long.y == pytest.approx(np.full(len(long.y), 0.5), abs=0.02)  # steps are averaged
+    assert len(long.points) <= BINS
+    assert np.ptp([*long.points.y, 0.5]) < 0.02  # steps are averaged
 
 
 def test_small_changes_look_small_and_steps_are_whole_numbers(tmp_path):
     runs.write_history(tmp_path, [1, 2], reward=[0.500, 0.504])
-    svg = ET.fromstring(reward_plot(read_run(tmp_path)).svg)
-    (curve,) = (p for p in svg.iter("polyline") if p.get("class") == "line")
-    heights = [float(point.split(",")[1]) for point in curve.get("points").split()]
-    assert 0 < heights[0] - heights[1] < 10
-    assert [t.text for t in svg.iter("text") if t.get("text-anchor") == "middle"] == ["1", "2"]
+    plot = drawn(tmp_path)
+    [[first, last]] = curves(plot)
+    assert 0 < first[1] - last[1] < 10
+    assert labels(plot, "middle") == ["1", "2"]
 
 
 def test_coefficients_by_side_and_position(tmp_path):
@@ -270,10 +280,10 @@ def test_coefficients_by_side_and_position(tmp_path):
     rows += [runs.completion(["a"] * 48, coefficients=[None] * 48)]
     runs.write_completions(tmp_path, rows)
     winners, losers = coefficients_plot(read_run(tmp_path).tokens).lines
-    np.testing.assert_allclose(losers.x, np.arange(1.5, 48, 2))
-    np.testing.assert_allclose(losers.y, 0.9, rtol=1e-6)
-    np.testing.assert_allclose(winners.y, np.reshape(rise, (24, 2)).mean(axis=1), rtol=1e-6)
-    np.testing.assert_allclose(winners.low, np.reshape(rise, (24, 2))[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(losers.points.x, np.arange(1.5, 48, 2))
+    np.testing.assert_allclose(losers.points.y, 0.9, rtol=1e-6)
+    np.testing.assert_allclose(winners.points.y, np.reshape(rise, (24, 2)).mean(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(winners.points.low, np.reshape(rise, (24, 2))[:, 0], rtol=1e-6)
     runs.write_completions(tmp_path / "few", rows[:4])
     assert coefficients_plot(read_run(tmp_path / "few").tokens) is None
 

@@ -23,4 +23,4 @@ def test_signs():
     assert visible("x" * 100_000) == "x" * 63 + "… (100,000 characters)"
     assert visible("\u202e" + "x" * 300, limit=200) == "⟨U+202E⟩" + "x" * 198 + "… (301 characters)"
     assert visible("naïve 数学 עברית 👩\u200d🔬") == "naïve 数学 עברית 👩\u200d🔬"
-    assert [label(t) for t in (" foo", "\n", "  ", "", "a b ")] == ["·foo", "⏎", "··", "(empty)", "a b·"]
+    assert [label(t) for t in (" foo", "\n", "  ", "", "a b ")] == ["·foo", "⏎", "··", "(empty)", "a·b·"]
