@@ -23,7 +23,7 @@ from .table import describe
 
 
 def main(args: list[str]) -> None:
-    """Run an audit, and print which rules find what decided. Raises `UsageError` for a user's mistake."""
+    """Run an audit, and print its table. Raises `UsageError` for a user's mistake."""
     (arguments,) = parse([AuditArguments], args, prog="delta-trl audit")
     with mistakes():
         results = audit(arguments)
@@ -45,30 +45,34 @@ def audit(args: AuditArguments) -> dict:
     rules = {rule: make_rule(rule) for rule in args.token_credit}
     tokenizer = args.tokenizer()
     config = args.config()
-    data = {
-        name: rollout_batches(name, labelled, args, tokenizer, config)
-        for name, labelled in map(resolve, args.benchmarks)
-    }
+    data = {}
+    for given in args.benchmarks:
+        name, labelled = resolve(given)
+        data[name] = rollout_batches(name, labelled, args, tokenizer, config)
     folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
     model = args.model()
     if args.is_adapter():  # exact gradients are those of the merged model
         model = model.merge_and_unload().requires_grad_(True)
-    results: dict = {
-        "settings": {**asdict(args), "token_credit": {name: repr(rule) for name, rule in rules.items()}},
-        "versions": versions(),
-        "benchmarks": {},
-    }
-    lines: dict[str, list[dict]] = {}
+    benchmarks = {}
+    scored = ""
     for name, (batches, left_out) in data.items():
-        lines[name] = []
+        lines = []
         for number, rows in enumerate(tqdm(batches, desc=name, unit="batch")):
             torch.manual_seed(args.seed + number)
-            lines[name] += score(model, rows, rules, args.batch_size, tokenizer)
-        results["benchmarks"][name] = summarise(lines[name], list(rules), args.seed) | {"left_out": dict(+left_out)}
-    scores = "".join(json.dumps({"benchmark": name, **line}) + "\n" for name in lines for line in lines[name])
-    write_atomically(scores.encode(), folder / "scores.jsonl")
+            lines += score(model, rows, rules, args.batch_size, tokenizer)
+        for line in lines:
+            scored += json.dumps({"benchmark": name, **line}) + "\n"
+        benchmarks[name] = summarise(lines, list(rules), args.seed)
+        benchmarks[name]["left_out"] = {reason: count for reason, count in left_out.items() if count}
+    used = {name: repr(rule) for name, rule in rules.items()}
+    results = {
+        "settings": {**asdict(args), "token_credit": used},
+        "versions": versions(),
+        "benchmarks": benchmarks,
+    }
+    write_atomically(scored.encode(), folder / "scores.jsonl")
     write_json(results, folder / "results.json")
-    write_atomically(describe(results["benchmarks"]).encode(), folder / "audit.md")
+    write_atomically(describe(benchmarks).encode(), folder / "audit.md")
     return results
 
 
@@ -85,25 +89,25 @@ def score(
     Raises:
         ValueError: If a rule fails. The message names it.
     """
-    tokens, texts = given_tokens(model, rows, tokenizer, micro_batch_size=batch_size), TokenTexts(tokenizer)
+    tokens = given_tokens(model, rows, tokenizer, micro_batch_size=batch_size)
     _ = tokens.hidden  # asked for first: the same pass then also gives log-probabilities
+    texts = TokenTexts(tokenizer)
+    lines = []
+    for row in rows:
+        line = {key: row[key] for key in ("prompt", "reward", "advantage", "unit", "marked")}
+        line["tokens"] = texts.of_sequence(row["token_ids"])
+        line["scores"] = {}
+        lines.append(line)
     lengths = [len(row["token_ids"]) for row in rows]
-    scores: dict[str, tuple[torch.Tensor, ...]] = {}
     for name, rule in rules.items():
         try:
             credit = checked_credit(rule, "of_rollout", tokens)
         except ValueError as error:
             raise ValueError(f"--token_credit {name}: {error}") from error
         weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
-        scores[name] = weights.cpu().split(lengths)
-    return [
-        {
-            **{key: row[key] for key in ("prompt", "reward", "advantage", "unit", "marked")},
-            "tokens": texts.of_sequence(row["token_ids"]),
-            "scores": {name: [float(f"{x:.9g}") for x in of_rule[i].tolist()] for name, of_rule in scores.items()},
-        }
-        for i, row in enumerate(rows)
-    ]
+        for line, own in zip(lines, weights.split(lengths), strict=True):
+            line["scores"][name] = [float(f"{weight:.9g}") for weight in own.tolist()]
+    return lines
 
 
 def summarise(lines: list[dict], rules: list[str], seed: int) -> dict:

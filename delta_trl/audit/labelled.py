@@ -11,8 +11,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..data.completions import check_completion
@@ -45,30 +47,28 @@ class Labelled:
     completion: str
     reward: float | None
     marks: Sequence[Range] = ()
-    units: Sequence[Range] | None = None
+    units: Sequence[Range] = ()
 
 
 def read_processbench(row: Row) -> Iterator[Labelled]:
     """A step is a paragraph; `label` is the index of the first wrong step, -1 if none is wrong."""
-    steps = []
-    end = 0
-    for paragraph in row["steps"]:
-        steps.append((end, end + len(paragraph) + 2))  # with the empty line after it
-        end += len(paragraph) + 2
-    steps[-1] = (steps[-1][0], end - 2)
+    *others, last = row["steps"]
+    paragraphs = [f"{step}\n\n" for step in others] + [last]
+    steps = list(pairwise(accumulate(map(len, paragraphs), initial=0)))
     right = bool(row["final_answer_correct"])
-    # a wrong step with a right answer did not decide the reward
-    marks = [] if right or row["label"] < 0 else [steps[row["label"]]]
+    marks = []
+    if row["label"] >= 0 and not right:  # a wrong step with a right answer did not decide the reward
+        marks = [steps[row["label"]]]
     chat = [{"role": "user", "content": BOXED.replace("{prompt}", row["problem"])}]
-    yield Labelled(chat, "\n\n".join(row["steps"]), float(right), marks, steps)
+    yield Labelled(chat, "".join(paragraphs), float(right), marks, steps)
 
 
 def read_humanevalpack(row: Row) -> Iterator[Labelled]:
     """The right and the buggy solution of a function, marked where they differ."""
     right = row["canonical_solution"]
     wrong = row["buggy_solution"]
-    for text, other, reward in ((right, wrong, 1.0), (wrong, right, 0.0)):
-        yield Labelled(row["prompt"], text, reward, differing(text, other))
+    yield Labelled(row["prompt"], right, 1.0, differing(right, wrong))
+    yield Labelled(row["prompt"], wrong, 0.0, differing(wrong, right))
 
 
 def read_own(row: Row) -> Iterator[Labelled]:
@@ -76,11 +76,13 @@ def read_own(row: Row) -> Iterator[Labelled]:
     checked = check_completion(row)
     size = len(checked["completion"])
     marks = row.get("marks") or []
-    units = row.get("units")
-    for a, b in [*marks, *(units or [])]:
-        if not 0 <= a < b <= size:
-            raise ValueError(f"[{a}, {b}] is no range of the completion's {size} characters")
-    if units and [0, *(b for _, b in units)] != [*(a for a, _ in units), size]:
+    units = row.get("units") or []
+    for start, end in [*marks, *units]:
+        if not 0 <= start < end <= size:
+            raise ValueError(f"[{start}, {end}] is no range of the completion's {size} characters")
+    starts = [start for start, _ in units]
+    ends = [end for _, end in units]
+    if units and [0, *ends] != [*starts, size]:
         raise ValueError(f"units={units!r}: expected ranges that follow one another from 0 to {size}")
     yield Labelled(**checked, marks=marks, units=units)
 
@@ -132,7 +134,8 @@ def resolve(given: str) -> tuple[str, LabelledData]:
 def load_labelled(data: LabelledData) -> list[Labelled]:
     """Load and read labelled completions. Raises `ValueError` if that fails, and names the row."""
     found: list[Labelled] = []
-    for number, row in enumerate(load(data.source, data.config, data.split), 1):
+    rows = load(data.source, data.config, data.split)
+    for number, row in enumerate(rows, 1):
         try:
             found += data.read(row)
         except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -161,35 +164,37 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, config: Pretrained
     Raises:
         UnfitError: If it has no token, is too long, or a unit begins inside a token.
     """
-    text = one.prompt if isinstance(one.prompt, str) else "\n".join(str(message["content"]) for message in one.prompt)
-    (prompt,) = prompt_ids(tokenizer, [one.prompt if tokenizer.chat_template else text])
+    text = prompt = one.prompt
+    if not isinstance(prompt, str):
+        text = "\n".join(str(message["content"]) for message in prompt)
+    (ids_of_prompt,) = prompt_ids(tokenizer, [prompt if tokenizer.chat_template else text])
     encoded = tokenizer(one.completion, add_special_tokens=False, return_offsets_mapping=True)
     ids = encoded["input_ids"]
-    offsets = encoded["offset_mapping"]
-    if not prompt or not ids:
+    if not ids_of_prompt or not ids:
         raise UnfitError("no token in prompt or completion")
-    if too_long := beyond_context(len(prompt) + len(ids), config):
+    if too_long := beyond_context(len(ids_of_prompt) + len(ids), config):
         raise UnfitError(too_long)
+    starts, ends = np.transpose(encoded["offset_mapping"])
     if one.units:
-        ranges = one.units
-        unit = [sum(last <= start for _, last in ranges[:-1]) for start, _ in offsets]
-        if any(end > ranges[i][1] for i, (_, end) in zip(unit, offsets, strict=True)):
+        unit_starts, unit_ends = np.transpose(one.units)
+        unit = np.searchsorted(unit_ends[:-1], starts, side="right")
+        if (ends > unit_ends[unit]).any():
             raise UnfitError("a unit begins inside a token")
     else:
         # some tokenizers leave the space before a word out of its token's offsets (`trim_offsets`)
-        ends = [0, *(end for _, end in offsets)]
-        ranges = [(min(start, before), end) for before, (start, end) in zip(ends, offsets, strict=False)]
-        unit = list(range(len(ids)))
-    marked = [
-        i for i in sorted(set(unit)) if any(ranges[i][0] < end and start < ranges[i][1] for start, end in one.marks)
-    ]
+        unit_starts = np.minimum(starts, [0, *ends[:-1]])
+        unit_ends = ends
+        unit = np.arange(len(ids))
+    is_marked = np.zeros(len(unit_ends), dtype=bool)
+    for start, end in one.marks:
+        is_marked |= (unit_starts < end) & (start < unit_ends)
     return {
         "prompt": text,
-        "prompt_ids": prompt,
+        "prompt_ids": ids_of_prompt,
         "token_ids": ids,
         "reward": one.reward,
-        "unit": unit,
-        "marked": marked,
+        "unit": unit.tolist(),
+        "marked": np.intersect1d(unit, np.flatnonzero(is_marked)).tolist(),
     }
 
 
@@ -220,22 +225,29 @@ def rollout_batches(
             left_out[f"completions: {reason}"] += 1
             continue
         ids = row["prompt_ids"] + row["token_ids"]
-        what = f"{name}: a completion"
-        for problem in check_ids(ids, tokenizer, config, what):
+        for problem in check_ids(ids, tokenizer, config, f"{name}: a completion"):
             raise ValueError(problem)
         prompts.setdefault(json.dumps(one.prompt), []).append(row)
     groups = list(prompts.values())
     if data.siblings:
-        contrasted = [group for group in groups if len({row["reward"] for row in group} - {None}) > 1]
-        left_out["prompts whose completions all have the same reward"] = len(groups) - len(contrasted)
-        groups = [group for group in contrasted if any(row["marked"] for row in group)]
-        left_out["prompts without a label"] = len(contrasted) - len(groups)
-    if not any(row["marked"] for group in groups for row in group):
+        groups = [group for group in groups if _is_labelled(group) and _has_contrast(group)]
+        left_out["prompts without a label or without different rewards"] = len(prompts) - len(groups)
+    if not any(_is_labelled(group) for group in groups):
         reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         raise ValueError(f"{name}: nothing can be audited: {reasons or 'no completion has a label'}.")
     chosen = random.Random(args.seed).sample(groups, min(args.num_prompts, len(groups)))
-    batches = [chosen[i : i + args.prompts_per_batch] for i in range(0, len(chosen), args.prompts_per_batch)]
-    return [
-        [{**row, "group": number if data.siblings else 0} for number, group in enumerate(batch) for row in group]
-        for batch in batches
-    ], left_out
+    batches = []
+    for i in range(0, len(chosen), args.prompts_per_batch):
+        batch: list[Row] = []
+        for number, group in enumerate(chosen[i : i + args.prompts_per_batch]):
+            batch += [{**row, "group": number if data.siblings else 0} for row in group]
+        batches.append(batch)
+    return batches, left_out
+
+
+def _is_labelled(group: list[Row]) -> bool:
+    return any(row["marked"] for row in group)
+
+
+def _has_contrast(group: list[Row]) -> bool:
+    return len({row["reward"] for row in group} - {None}) > 1

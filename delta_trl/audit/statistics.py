@@ -14,6 +14,7 @@ advance.
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from ..evaluation.metrics import ENDS, ENOUGH
 
@@ -46,37 +47,33 @@ def marked_of(lines: list[dict], rules: list[str], sign: int) -> Marked:
     marks = []
     for line in lines:
         own = np.isin(np.unique(line["unit"]), line["marked"])
-        if np.sign(line["advantage"]) == sign and own.any() and not own.all():
+        is_side = np.sign(line["advantage"]) == sign
+        if is_side and own.any() and not own.all():
             chosen.append(line)
             marks.append(own)
-    numbers = {prompt: i for i, prompt in enumerate(dict.fromkeys(line["prompt"] for line in chosen))}
+    prompts, _ = pd.factorize(np.array([line["prompt"] for line in chosen], dtype=object))
     scores = {rule: [unit_scores(line, rule) for line in chosen] for rule in rules}
-    return Marked(scores, marks, [numbers[line["prompt"]] for line in chosen])
+    return Marked(scores, marks, prompts.tolist())
 
 
 def unit_scores(line: dict, rule: str) -> np.ndarray:
     """Mean score of each unit of a completion, in order; units without a token are left out."""
-    numbers = np.unique(line["unit"], return_inverse=True)[1]
-    return np.bincount(numbers, line["scores"][rule]) / np.bincount(numbers)
+    scores = pd.Series(line["scores"][rule])
+    return scores.groupby(line["unit"]).mean().to_numpy()
 
 
-def ranks(scores: np.ndarray) -> np.ndarray:
-    """The rank of each score among all (n,), from 1 for the lowest to n; ties share their mean rank."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-
-def shifted_aucs(of_response: np.ndarray, marks: np.ndarray) -> np.ndarray:
+def shifted_aucs(scores: np.ndarray, marks: np.ndarray) -> np.ndarray:
     """
-    Areas (n,) under the ROC curve of one response, from the ranks of its scores, for its marks shifted by 0 to n - 1
-    units. The first area is that of the marks as they are.
+    Areas (n,) under the ROC curve of one response, for its marks shifted by 0 to n - 1 units. The first area is that
+    of the marks as they are.
     """
     m = marks.sum()
     n = len(marks)
-    transformed = np.fft.rfft(of_response) * np.fft.rfft(marks).conj()
-    # the sum of the marked ranks for every shift; a multiple of 1/2, since ties share their mean rank
-    sums = np.round(2 * np.fft.irfft(transformed, n)) / 2
-    return (sums - m * (m + 1) / 2) / (m * (n - m))
+    ranks = pd.Series(scores).rank()  # from 1; ties share their mean rank
+    transformed = np.fft.rfft(ranks) * np.fft.rfft(marks).conj()
+    sums = np.fft.irfft(transformed, n)  # of the marked ranks, for every shift
+    exact = np.round(2 * sums) / 2  # multiples of 1/2, because of ties
+    return (exact - m * (m + 1) / 2) / (m * (n - m))
 
 
 def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
@@ -85,7 +82,8 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     the interval agree on that, else ""; the numbers of `responses` and `prompts`.
     """
     rng = np.random.default_rng(seed)
-    P = max(marked.prompts) + 1
+    sizes = np.bincount(marked.prompts)  # responses of each of P prompts
+    P = len(sizes)
     draws = rng.multinomial(P, np.full(P, 1 / P), size=RESAMPLES)
     shares = rng.random((P, SHIFTS))  # of a response's length; all rules see the same shifts
     results = {}
@@ -93,22 +91,29 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
         aucs = np.zeros(len(of_rule))
         null = np.zeros(SHIFTS)
         for i, (scores, marks) in enumerate(zip(of_rule, marked.marks, strict=True)):
-            shifted = shifted_aucs(ranks(scores), marks)
+            shifted = shifted_aucs(scores, marks)
             shifts = (shares[marked.prompts[i]] * len(marks)).astype(int)
             aucs[i] = shifted[0]
             null += shifted[shifts] / len(of_rule)
         mean = float(aucs.mean())
-        resampled = (draws @ np.bincount(marked.prompts, aucs)) / (draws @ np.bincount(marked.prompts))
         # rounding must not make the observed value less extreme than its equal among the shifts
         extreme = abs(null - 0.5) >= abs(mean - 0.5) - 1e-12
         p = float((1 + extreme.sum()) / (1 + SHIFTS))
-        interval = np.quantile(resampled, ENDS).tolist() if P >= ENOUGH else None
-        certain = interval is not None and p <= SIGNIFICANT and not interval[0] <= 0.5 <= interval[1]
+        interval = None
+        chance = ""
+        if P >= ENOUGH:
+            resampled = (draws @ np.bincount(marked.prompts, aucs)) / (draws @ sizes)
+            interval = np.quantile(resampled, ENDS).tolist()
+            low, high = interval
+            if p <= SIGNIFICANT and low > 0.5:
+                chance = "above"
+            elif p <= SIGNIFICANT and high < 0.5:
+                chance = "below"
         results[rule] = {
             "auc": mean,
             "interval": interval,
             "p": p,
-            "chance": ("above" if mean > 0.5 else "below") if certain else "",
+            "chance": chance,
             "responses": len(aucs),
             "prompts": P,
         }

@@ -46,7 +46,7 @@ def test_humanevalpack():
     assert (texts(wrong, wrong.marks), wrong.reward) == (["-"], 0)
     assert "".join(texts(longer, longer.marks)).strip().startswith("if not y")
     assert texts(shorter, shorter.marks) == ["r"]  # what stands where something is missing
-    assert right.units is None
+    assert not right.units
     assert differing("return a", "return a + b") == [(7, 8)]  # what lacks its end has its last character marked
 
 

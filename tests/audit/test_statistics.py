@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from delta_trl.audit.statistics import Marked, identification, marked_of, ranks, shifted_aucs
+from delta_trl.audit.statistics import Marked, identification, marked_of, shifted_aucs
 
 
 @st.composite
@@ -25,8 +25,7 @@ def responses(draw):
 def test_auc_is_that_of_mann_and_whitney(response):
     """With the marks as they are, and shifted; what passes the end comes in again at the beginning."""
     scores, marks = response
-    assert ranks(scores).tolist() == stats.rankdata(scores).tolist()
-    for shift, auc in enumerate(shifted_aucs(ranks(scores), marks)):
+    for shift, auc in enumerate(shifted_aucs(scores, marks)):
         shifted = np.roll(marks, shift)
         u = stats.mannwhitneyu(scores[shifted], scores[~shifted]).statistic
         assert auc == pytest.approx(u / (marks.sum() * (~marks).sum()), abs=1e-12)
