@@ -54,25 +54,26 @@ def audit(args: AuditArguments) -> dict:
     if args.is_adapter():  # exact gradients are those of the merged model
         model = model.merge_and_unload().requires_grad_(True)
     benchmarks = {}
-    scored = ""
+    scored: list[dict] = []
     for name, (batches, left_out) in data.items():
         lines = []
         for number, rows in enumerate(tqdm(batches, desc=name, unit="batch")):
             torch.manual_seed(args.seed + number)
             lines += score(model, rows, rules, args.batch_size, tokenizer)
-        for line in lines:
-            scored += json.dumps({"benchmark": name, **line}) + "\n"
+        scored += [{"benchmark": name, **line} for line in lines]
         benchmarks[name] = summarise(lines, list(rules), args.seed)
-        benchmarks[name]["left_out"] = {reason: count for reason, count in left_out.items() if count}
+        benchmarks[name]["left_out"] = dict(+left_out)
     used = {name: repr(rule) for name, rule in rules.items()}
     results = {
         "settings": {**asdict(args), "token_credit": used},
         "versions": versions(),
         "benchmarks": benchmarks,
     }
-    write_atomically(scored.encode(), folder / "scores.jsonl")
+    scores = "".join(json.dumps(line) + "\n" for line in scored)
+    write_atomically(scores.encode(), folder / "scores.jsonl")
     write_json(results, folder / "results.json")
-    write_atomically(describe(benchmarks).encode(), folder / "audit.md")
+    text = describe(benchmarks)
+    write_atomically(text.encode(), folder / "audit.md")
     return results
 
 
@@ -115,13 +116,15 @@ def summarise(lines: list[dict], rules: list[str], seed: int) -> dict:
     found: dict[str, dict] = {rule: {} for rule in rules}
     for side, sign in SIDES.items():
         marked = marked_of(lines, rules, sign)
-        if marked.marks:
-            for rule, numbers in identification(marked, seed).items():
-                found[rule][side] = numbers
+        if not marked.marks:
+            continue
+        for rule, numbers in identification(marked, seed).items():
+            found[rule][side] = numbers
+    prompts = {line["prompt"] for line in lines}
     rewards = [line["reward"] for line in lines if line["reward"] is not None]
     return {
         "rules": found,
-        "prompts": len({line["prompt"] for line in lines}),
+        "prompts": len(prompts),
         "completions": len(lines),
         "mean_reward": float(np.mean(rewards)),
     }

@@ -53,14 +53,23 @@ class Labelled:
 def read_processbench(row: Row) -> Iterator[Labelled]:
     """A step is a paragraph; `label` is the index of the first wrong step, -1 if none is wrong."""
     *others, last = row["steps"]
-    paragraphs = [f"{step}\n\n" for step in others] + [last]
-    steps = list(pairwise(accumulate(map(len, paragraphs), initial=0)))
+    paragraphs = [f"{step}\n\n" for step in others]
+    paragraphs.append(last)
+    ends = accumulate(map(len, paragraphs), initial=0)
+    steps = list(pairwise(ends))
+    label = row["label"]
     right = bool(row["final_answer_correct"])
     marks = []
-    if row["label"] >= 0 and not right:  # a wrong step with a right answer did not decide the reward
-        marks = [steps[row["label"]]]
-    chat = [{"role": "user", "content": BOXED.replace("{prompt}", row["problem"])}]
-    yield Labelled(chat, "".join(paragraphs), float(right), marks, steps)
+    if label >= 0 and not right:  # a wrong step with a right answer did not decide the reward
+        marks = [steps[label]]
+    content = BOXED.replace("{prompt}", row["problem"])
+    yield Labelled(
+        prompt=[{"role": "user", "content": content}],
+        completion="".join(paragraphs),
+        reward=float(right),
+        marks=marks,
+        units=steps,
+    )
 
 
 def read_humanevalpack(row: Row) -> Iterator[Labelled]:
@@ -77,7 +86,8 @@ def read_own(row: Row) -> Iterator[Labelled]:
     size = len(checked["completion"])
     marks = row.get("marks") or []
     units = row.get("units") or []
-    for start, end in [*marks, *units]:
+    ranges = [*marks, *units]
+    for start, end in ranges:
         if not 0 <= start < end <= size:
             raise ValueError(f"[{start}, {end}] is no range of the completion's {size} characters")
     starts = [start for start, _ in units]
@@ -95,9 +105,11 @@ def differing(text: str, other: str) -> list[Range]:
     blocks = difflib.SequenceMatcher(None, text, other, autojunk=False).get_opcodes()
     ranges = []
     for tag, start, end, _, _ in blocks:
-        if tag != "equal":
-            first = min(start, len(text) - 1)
-            ranges.append((first, max(end, first + 1)))
+        if tag == "equal":
+            continue
+        first = min(start, len(text) - 1)
+        last = max(end, first + 1)
+        ranges.append((first, last))
     return ranges
 
 
@@ -123,7 +135,8 @@ class LabelledData:
 LABELLED = {
     f"processbench_{split}": LabelledData("Qwen/ProcessBench", None, split, read_processbench, siblings=False)
     for split in ("gsm8k", "math", "olympiadbench", "omnimath")
-} | {"humanevalpack": LabelledData("bigcode/humanevalpack", "python", "test", read_humanevalpack)}
+}
+LABELLED["humanevalpack"] = LabelledData("bigcode/humanevalpack", "python", "test", read_humanevalpack)
 
 
 def resolve(given: str) -> tuple[str, LabelledData]:
@@ -139,8 +152,9 @@ def load_labelled(data: LabelledData) -> list[Labelled]:
         try:
             found += data.read(row)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            name = type(error).__name__
-            raise ValueError(f"{data.source}, row {number}: {name}: {error}. It has {', '.join(row)}.") from error
+            where = f"{data.source}, row {number}"
+            columns = ", ".join(row)
+            raise ValueError(f"{where}: {type(error).__name__}: {error}. It has {columns}.") from error
     return found
 
 
@@ -167,12 +181,15 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, config: Pretrained
     text = prompt = one.prompt
     if not isinstance(prompt, str):
         text = "\n".join(str(message["content"]) for message in prompt)
-    (ids_of_prompt,) = prompt_ids(tokenizer, [prompt if tokenizer.chat_template else text])
+    if not tokenizer.chat_template:
+        prompt = text
+    (ids_of_prompt,) = prompt_ids(tokenizer, [prompt])
     encoded = tokenizer(one.completion, add_special_tokens=False, return_offsets_mapping=True)
     ids = encoded["input_ids"]
     if not ids_of_prompt or not ids:
         raise UnfitError("no token in prompt or completion")
-    if too_long := beyond_context(len(ids_of_prompt) + len(ids), config):
+    too_long = beyond_context(len(ids_of_prompt) + len(ids), config)
+    if too_long:
         raise UnfitError(too_long)
     starts, ends = np.transpose(encoded["offset_mapping"])
     if one.units:
@@ -188,13 +205,14 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, config: Pretrained
     is_marked = np.zeros(len(unit_ends), dtype=bool)
     for start, end in one.marks:
         is_marked |= (unit_starts < end) & (start < unit_ends)
+    marked = np.intersect1d(unit, np.flatnonzero(is_marked))
     return {
         "prompt": text,
         "prompt_ids": ids_of_prompt,
         "token_ids": ids,
         "reward": one.reward,
         "unit": unit.tolist(),
-        "marked": np.intersect1d(unit, np.flatnonzero(is_marked)).tolist(),
+        "marked": marked.tolist(),
     }
 
 
@@ -227,20 +245,25 @@ def rollout_batches(
         ids = row["prompt_ids"] + row["token_ids"]
         for problem in check_ids(ids, tokenizer, config, f"{name}: a completion"):
             raise ValueError(problem)
-        prompts.setdefault(json.dumps(one.prompt), []).append(row)
+        key = json.dumps(one.prompt)
+        prompts.setdefault(key, []).append(row)
     groups = list(prompts.values())
     if data.siblings:
         groups = [group for group in groups if _is_labelled(group) and _has_contrast(group)]
         left_out["prompts without a label or without different rewards"] = len(prompts) - len(groups)
     if not any(_is_labelled(group) for group in groups):
-        reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
-        raise ValueError(f"{name}: nothing can be audited: {reasons or 'no completion has a label'}.")
-    chosen = random.Random(args.seed).sample(groups, min(args.num_prompts, len(groups)))
+        reasons = [f"{count} {reason}" for reason, count in left_out.items()]
+        raise ValueError(f"{name}: nothing can be audited: {'; '.join(reasons) or 'no completion has a label'}.")
+    count = min(args.num_prompts, len(groups))
+    chosen = random.Random(args.seed).sample(groups, count)
+    size = args.prompts_per_batch
     batches = []
-    for i in range(0, len(chosen), args.prompts_per_batch):
+    for i in range(0, count, size):
         batch: list[Row] = []
-        for number, group in enumerate(chosen[i : i + args.prompts_per_batch]):
-            batch += [{**row, "group": number if data.siblings else 0} for row in group]
+        for number, group in enumerate(chosen[i : i + size]):
+            for row in group:
+                row["group"] = number if data.siblings else 0
+            batch += group
         batches.append(batch)
     return batches, left_out
 
@@ -250,4 +273,5 @@ def _is_labelled(group: list[Row]) -> bool:
 
 
 def _has_contrast(group: list[Row]) -> bool:
-    return len({row["reward"] for row in group} - {None}) > 1
+    rewards = {row["reward"] for row in group}
+    return len(rewards - {None}) > 1

@@ -46,13 +46,17 @@ def marked_of(lines: list[dict], rules: list[str], sign: int) -> Marked:
     chosen = []
     marks = []
     for line in lines:
-        own = np.isin(np.unique(line["unit"]), line["marked"])
+        units = np.unique(line["unit"])
+        own = np.isin(units, line["marked"])
         is_side = np.sign(line["advantage"]) == sign
         if is_side and own.any() and not own.all():
             chosen.append(line)
             marks.append(own)
-    prompts, _ = pd.factorize(np.array([line["prompt"] for line in chosen], dtype=object))
-    scores = {rule: [unit_scores(line, rule) for line in chosen] for rule in rules}
+    scores = {}
+    for rule in rules:
+        scores[rule] = [unit_scores(line, rule) for line in chosen]
+    texts = pd.Series([line["prompt"] for line in chosen], dtype=object)
+    prompts, _ = pd.factorize(texts)
     return Marked(scores, marks, prompts.tolist())
 
 
@@ -70,10 +74,12 @@ def shifted_aucs(scores: np.ndarray, marks: np.ndarray) -> np.ndarray:
     m = marks.sum()
     n = len(marks)
     ranks = pd.Series(scores).rank()  # from 1; ties share their mean rank
-    transformed = np.fft.rfft(ranks) * np.fft.rfft(marks).conj()
+    of_marks = np.fft.rfft(marks)
+    transformed = np.fft.rfft(ranks) * of_marks.conj()
     sums = np.fft.irfft(transformed, n)  # of the marked ranks, for every shift
     exact = np.round(2 * sums) / 2  # multiples of 1/2, because of ties
-    return (exact - m * (m + 1) / 2) / (m * (n - m))
+    least = m * (m + 1) / 2
+    return (exact - least) / (m * (n - m))
 
 
 def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
@@ -92,7 +98,8 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
         null = np.zeros(SHIFTS)
         for i, (scores, marks) in enumerate(zip(of_rule, marked.marks, strict=True)):
             shifted = shifted_aucs(scores, marks)
-            shifts = (shares[marked.prompts[i]] * len(marks)).astype(int)
+            share = shares[marked.prompts[i]]
+            shifts = (share * len(marks)).astype(int)
             aucs[i] = shifted[0]
             null += shifted[shifts] / len(of_rule)
         mean = float(aucs.mean())
@@ -102,7 +109,8 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
         interval = None
         chance = ""
         if P >= ENOUGH:
-            resampled = (draws @ np.bincount(marked.prompts, aucs)) / (draws @ sizes)
+            totals = np.bincount(marked.prompts, aucs)
+            resampled = (draws @ totals) / (draws @ sizes)
             interval = np.quantile(resampled, ENDS).tolist()
             low, high = interval
             if p <= SIGNIFICANT and low > 0.5:

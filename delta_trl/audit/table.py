@@ -20,26 +20,29 @@ def describe(benchmarks: dict[str, dict]) -> str:
     for name, one in benchmarks.items():
         rows = [["rule", *titles]]
         for rule, sides in one["rules"].items():
-            cells = [_cell(sides[side]) if side in sides else "" for side in SIDES]
+            cells = [_cell(sides.get(side)) for side in SIDES]
             rows.append([rule, *cells])
-        parts += [f"## {name}", _counts(one), table(rows)]
+        parts.append(f"## {name}")
+        parts.append(_counts(one))
+        parts.append(table(rows))
     return "\n\n".join([*parts, MEANING])
 
 
 def _counts(one: dict) -> str:
     """The size of a benchmark, and how much was left out."""
-    sizes = [
-        f"{one['prompts']:,} prompts",
-        f"{one['completions']:,} completions",
-        f"mean reward {one['mean_reward']:.3f}",
-    ]
+    sizes = "{prompts:,} prompts, {completions:,} completions, mean reward {mean_reward:.3f}".format(**one)
     left_out = [f"; left out: {count:,} {reason}" for reason, count in one["left_out"].items()]
-    return ", ".join(sizes) + "".join(left_out) + "."
+    return f"{sizes}{''.join(left_out)}."
 
 
-def _cell(found: dict) -> str:
+def _cell(found: dict | None) -> str:
+    if found is None:
+        return ""
+    auc = found["auc"]
+    p = found["p"]
+    sign = SIGNS[found["chance"]]
     interval = "too few prompts"
     if found["interval"]:
         low, high = found["interval"]
         interval = f"{low:.2f} to {high:.2f}"
-    return f"{SIGNS[found['chance']]}{found['auc']:.3f} ({interval}), {found['p']:.3f}"
+    return f"{sign}{auc:.3f} ({interval}), {p:.3f}"

@@ -18,10 +18,15 @@ def evenly(groups: list[Group]) -> list[Group]:
     """As many groups as the page has room for, evenly over all; one at least."""
     kept = groups
     every = 1
-    while len(kept) > 1 and (len(kept) > MAX_GROUPS or sum(token_counts(kept)) > MAX_TOKENS):
+    while len(kept) > 1 and not has_room(kept):
         every += 1
         kept = groups[::every]
     return kept
+
+
+def has_room(groups: list[Group]) -> bool:
+    tokens = sum(token_counts(groups))
+    return len(groups) <= MAX_GROUPS and tokens <= MAX_TOKENS
 
 
 def token_counts(groups: list[Group]) -> list[int]:
@@ -35,7 +40,9 @@ def token_counts(groups: list[Group]) -> list[int]:
 def token_limit(groups: list[Group]) -> int | None:
     """How many tokens of a completion the page shows; `None` if there is room for all."""
     counts = token_counts(groups)
-    return MAX_TOKENS // len(counts) if sum(counts) > MAX_TOKENS else None
+    if sum(counts) <= MAX_TOKENS:
+        return None
+    return MAX_TOKENS // len(counts)
 
 
 def shown_group(group: Group, limit: int | None, scale: Scale) -> dict[str, Any]:
@@ -57,30 +64,37 @@ def shown_group(group: Group, limit: int | None, scale: Scale) -> dict[str, Any]
 
 def shown_completion(c: Completion, limit: int | None, scale: Scale) -> dict[str, Any]:
     """A completion as the page's template takes it: its mean, and its parts, which are turns and tools' texts."""
-    shaded = c.shaded(scale.name)
-    places = np.arange(len(c.tokens[:limit]))
-    changes = np.flatnonzero(np.diff(c.turns[:limit])) + 1
-    parts = [shown_part(c, inside, shaded, scale) for inside in np.split(places, changes)]
-    return {"completion": c, "mean": mean_of(shaded), "parts": parts}
-
-
-def shown_part(c: Completion, inside: np.ndarray, shaded: np.ndarray, scale: Scale) -> dict[str, Any]:
-    """
-    The number of a turn, 0 for a tool's text; its reward if its steps have some; its mean advantage; its tokens, those
-    at the places `inside`.
-    """
-    columns = [column[inside].tolist() for column in (shaded, c.log_probs, c.entropies)]
-    values, *others = columns
-    rewards = c.step_rewards[inside]
+    turns = c.turns[:limit]
+    changes = np.flatnonzero(np.diff(turns)) + 1
+    parts = []
+    for places in np.split(np.arange(len(turns)), changes):
+        parts.append(shown_part(c, places, scale))
     return {
-        "turn": c.turns[inside].max(initial=0),
-        "reward": np.nansum(rewards) if np.isfinite(rewards).any() else None,
-        "advantage": mean_of(c.advantages[inside]),
-        "tokens": shaded_tokens(c.tokens[inside], values, scale, *others),
+        "completion": c,
+        "mean": mean_of(c.shaded(scale.name)),
+        "parts": parts,
+    }
+
+
+def shown_part(c: Completion, places: np.ndarray, scale: Scale) -> dict[str, Any]:
+    """The number of a turn, 0 for a tool's text; its reward if its steps have some; its mean advantage; its tokens."""
+    texts = c.tokens[places]
+    values = c.shaded(scale.name)[places].tolist()
+    log_probs = c.log_probs[places].tolist()
+    entropies = c.entropies[places].tolist()
+    rewards = c.step_rewards[places]
+    has_reward = np.isfinite(rewards).any()
+    return {
+        "turn": c.turns[places].max(initial=0),
+        "reward": np.nansum(rewards) if has_reward else None,
+        "advantage": mean_of(c.advantages[places]),
+        "tokens": shaded_tokens(texts, values, scale, log_probs, entropies),
     }
 
 
 def mean_of(values: np.ndarray) -> float | None:
     """The mean of the known values, `None` if there are none."""
     known = values[np.isfinite(values)]
-    return known.mean() if len(known) else None
+    if not len(known):
+        return None
+    return known.mean()

@@ -47,12 +47,13 @@ class Axis:
 
     def ticks(self, count: int, least_step: float = 0.0) -> list[float]:
         """About `count` round values."""
-        rough = max(least_step, (self.high - self.low) / count)
+        span = self.high - self.low
+        rough = max(least_step, span / count)
         power = 10.0 ** math.floor(math.log10(rough))
-        steps = [factor * power for factor in (1, 2, 5, 10)]
-        step = min(one for one in steps if one >= rough)
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
+        factor = next(one for one in (1, 2, 5, 10) if one * power >= rough)
+        step = factor * power
+        first = math.ceil(self.low / step)
+        last = math.floor(self.high / step)
         return [i * step for i in range(first, last + 1)]
 
 
@@ -76,8 +77,9 @@ class Plot:
 
     def pixels(self, x: Sequence[float], y: Sequence[float]) -> str:
         """Points as SVG has them."""
-        pairs = zip(self.across.pixels(x), self.up.pixels(y), strict=True)
-        return " ".join(f"{a:.1f},{b:.1f}" for a, b in pairs)
+        across = self.across.pixels(x)
+        up = self.up.pixels(y)
+        return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, up, strict=True))
 
 
 def reward_plot(run: Run) -> Plot | None:
@@ -88,9 +90,11 @@ def reward_plot(run: Run) -> Plot | None:
     lines = []
     for key, name in names.items():
         values = run.logged(key)
-        if len(values):
-            points = pd.DataFrame({"x": values.index, "y": values, "low": values, "high": values})
-            lines.append(Line(visible(name), f"series-{min(len(lines), 2)}", points))
+        points = pd.DataFrame({"y": values, "low": values, "high": values})
+        points["x"] = values.index
+        style = f"series-{min(len(lines), 2)}"
+        if len(points):
+            lines.append(Line(visible(name), style, points))
     return _plot("Reward", "mean over the rollout batch, by optimiser step", lines)
 
 
@@ -99,9 +103,11 @@ def arms_plot(arms: dict[str, list[Run]]) -> Plot | None:
     lines = []
     for i, (arm, runs) in enumerate(arms.items()):
         by_seed = pd.DataFrame({run.path: run.logged("reward") for run in runs})
-        block = np.arange(len(by_seed)) // (len(by_seed) // BINS + 1)  # noise would hide the arms from each other
+        size = len(by_seed) // BINS + 1
+        block = np.arange(len(by_seed)) // size  # noise would hide the arms from each other
         means = by_seed.groupby(block).mean()
-        points = pd.DataFrame({"y": means.mean(axis=1), "low": means.min(axis=1), "high": means.max(axis=1)})
+        points = means.agg(["mean", "min", "max"], axis=1)
+        points.columns = ["y", "low", "high"]
         points["x"] = by_seed.index.to_series().groupby(block).mean()
         lines.append(Line(visible(arm), f"series-{i % 4}", points))
     return _plot("Training reward", "mean of the seeds with their range, by optimiser step", lines)
@@ -109,15 +115,22 @@ def arms_plot(arms: dict[str, list[Run]]) -> Plot | None:
 
 def coefficients_plot(tokens: pd.DataFrame) -> Plot | None:
     """Mean and quartiles of each side's recorded coefficients by the token's position; `None` if too few are known."""
+    width = 1
+    if len(tokens):
+        width = math.ceil(tokens.position.max() / BINS)
     lines = []
-    width = math.ceil(tokens.position.max() / BINS) if len(tokens) else 1
     for name, side in (("winners", 1), ("losers", -1)):
         own = tokens[tokens.side == side]
         bins = own.groupby((own.position - 1) // width)
         coefficient = bins.coefficient
-        points = pd.DataFrame({"x": bins.position.mean(), "y": coefficient.mean()})
-        points["low"] = coefficient.quantile(0.25)
-        points["high"] = coefficient.quantile(0.75)
+        points = pd.DataFrame(
+            {
+                "x": bins.position.mean(),
+                "y": coefficient.mean(),
+                "low": coefficient.quantile(0.25),
+                "high": coefficient.quantile(0.75),
+            }
+        )
         points = points[bins.size() >= MIN_BIN]
         if len(points):
             lines.append(Line(name, name, points))
@@ -132,8 +145,10 @@ def _plot(title: str, caption: str, lines: list[Line], marks: Sequence[float] = 
     points = pd.concat([line.points for line in lines])
     x = points.x
     y = np.append(points[["y", "low", "high"]], marks)
+    first = x.min()
+    last = max(x.max(), first + 1)
     middle = (y.min() + y.max()) / 2
     half = MARGIN * max(LEAST_SPAN, np.ptp(y)) / 2
-    across = Axis(x.min(), max(x.max(), x.min() + 1), LEFT, WIDTH - RIGHT)
+    across = Axis(first, last, LEFT, WIDTH - RIGHT)
     up = Axis(middle - half, middle + half, HEIGHT - BOTTOM, TOP)
     return Plot(title, caption, lines, marks, across, up)

@@ -63,9 +63,12 @@ class Scale:
 
 def describe(value: float, log_prob: float = math.nan, entropy: float = math.nan, name: str = "coefficient") -> str:
     """The values of a token in words. Unknown ones are left out, except for the coefficient or advantage."""
-    parts = [f"{name} {value:.3f}" if math.isfinite(value) else f"{name} not known"]
+    parts = [f"{name} not known"]
+    if math.isfinite(value):
+        parts = [f"{name} {value:.3f}"]
     if math.isfinite(log_prob):
-        parts.append(f"probability {math.exp(log_prob):.3g}")
+        probability = math.exp(log_prob)
+        parts.append(f"probability {probability:.3g}")
     if math.isfinite(entropy):
         parts.append(f"entropy {entropy:.2f}")
     return ", ".join(parts)
@@ -80,7 +83,8 @@ def shaded_tokens(
     """
     shown = []
     for token, value, *rest in zip(tokens, values, *others, strict=True):
-        shown.append((scale.shade(value), describe(value, *rest, name=scale.name), visible(token)))
+        words = describe(value, *rest, name=scale.name)
+        shown.append((scale.shade(value), words, visible(token)))
     return shown
 
 
@@ -118,4 +122,5 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
     """
     values = [float(c) for c in coefficients]
     scale = Scale.of(values)
-    return TokenHeatmap(render("heatmap.html.j2", tokens=shaded_tokens(tokens, values, scale), scale=scale))
+    shaded = shaded_tokens(tokens, values, scale)
+    return TokenHeatmap(render("heatmap.html.j2", tokens=shaded, scale=scale))

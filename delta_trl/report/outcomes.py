@@ -30,16 +30,20 @@ def outcomes_of(run: Run, names: Sequence[str]) -> dict[str, float]:
     found = {}
     rewards = run.logged("reward")
     if len(rewards):
-        last_tenth = rewards.tail(math.ceil(len(rewards) / 10))
+        tenth = math.ceil(len(rewards) / 10)
         found["training_reward"] = rewards.mean()
-        found["training_reward_at_end"] = last_tenth.mean()
+        found["training_reward_at_end"] = rewards.tail(tenth).mean()
     if run.evaluations:
-        found["eval_reward"] = np.mean([run.logged(key).iloc[-1] for key in run.evaluations])
-    results = [read_results(path)["results"] for path in (run.path / BENCHMARKS).glob("*.json")]
+        last = [run.logged(key).iloc[-1] for key in run.evaluations]
+        found["eval_reward"] = np.mean(last)
+    files = (run.path / BENCHMARKS).glob("*.json")
+    results = [read_results(path)["results"] for path in files]
     if results:
+        means = [one["avg_at_k"] for one in results]
         problems = [one["problems"] for one in results]  # each counts once, as in the table of `delta-trl eval`
-        found["accuracy"] = np.average([one["avg_at_k"] for one in results], weights=problems)
-    if missing := [name for name in names if name not in found]:
+        found["accuracy"] = np.average(means, weights=problems)
+    missing = [name for name in names if name not in found]
+    if missing:
         raise UsageError(
             f"{run.path} measured no {', '.join(missing)}. Lower logging_steps or eval_steps, and compare in another "
             "folder."
@@ -73,17 +77,21 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         means.append([arm, *map(mean, reached[arm].mean())])
     tables = [means]
     pairs: list[Paired] = []
-    if waiting := planned - len(seeds) - len(left_out):
+    waiting = planned - len(seeds) - len(left_out)
+    if waiting:
         says = f"{waiting} of {planned} seeds are not finished. The test waits for them."
     elif len(seeds) < 2:
         says = "One seed cannot tell a difference from chance. Compare three or more."
     else:
-        pairs = pair({arm: found[primary].tolist() for arm, found in reached.items()}, rule)
+        judged = {arm: found[primary].tolist() for arm, found in reached.items()}
+        pairs = pair(judged, rule)
         says = f"Judged by {primary}: {conclusion(rule, pairs)}"
         tables.append(differences(primary, rule, pairs))
-    notes = [f"Means over seeds {', '.join(map(str, seeds))}.", *left_out.values()]
+    of_seeds = ", ".join(map(str, seeds))
+    notes = [f"Means over seeds {of_seeds}.", *left_out.values()]
 
-    text = "\n\n".join(["# Comparison of token credit", says, *map(table, tables), *notes, ""])
+    parts = ["# Comparison of token credit", says, *map(table, tables), *notes, ""]
+    text = "\n\n".join(parts)
     write_atomically(text.encode(), folder / "compare.md")
     content = {
         "says": says,
@@ -112,5 +120,11 @@ def differences(primary: str, rule: str, pairs: Sequence[Paired]) -> list[list[s
     for one in pairs:
         low = one.mean - one.half
         high = one.mean + one.half
-        rows.append([f"{rule} - {one.arm}", f"{one.mean:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{one.p:.2g}"])
+        cells = [
+            f"{rule} - {one.arm}",
+            f"{one.mean:+.3f}",
+            f"{low:+.3f} to {high:+.3f}",
+            f"{one.p:.2g}",
+        ]
+        rows.append(cells)
     return rows

@@ -127,7 +127,8 @@ class Run:
         groups = self.groups if self.shaded == "coefficient" else []
         for group in groups:
             for c in group.completions:
-                rows.append([group.step, c.side, c.tokens, c.coefficients, c.log_probs])
+                row = [group.step, c.side, c.tokens, c.coefficients, c.log_probs]
+                rows.append(row)
         of_tokens = ["text", "coefficient", "log_prob"]
         completions = pd.DataFrame(rows, columns=["step", "side", *of_tokens])
         completions = completions[completions.side != 0]  # 1 or -1
@@ -169,7 +170,8 @@ def _read_history(path: Path) -> list[dict]:
     histories = [json.loads(file.read_bytes())["log_history"] for file in files]
     newest = histories[-1]
     # of the same history, the longest: a copied run has new times in any order
-    same = [one for one in histories if json.dumps(one[: len(newest)]) == json.dumps(newest)]
+    length = len(newest)
+    same = [one for one in histories if json.dumps(one[:length]) == json.dumps(newest)]
     history = max(same, key=len)
     for entry in history:
         for key, better in INSTEAD:
@@ -186,9 +188,16 @@ def _read_groups(file: Path) -> list[Group]:
         raise UsageError(f"{file}: not a readable record ({str(error).splitlines()[0]}). Move it away.") from error
     groups: dict[int, Group] = {}
     for row in rows.to_dict("records"):
-        group = groups.setdefault(row["prompt_index"], Group(row["step"], row["prompt"]))
         unknown = np.full(len(row["tokens"]), np.nan)
-        of_tokens = {name: unknown if row[name] is None else row[name] for name in OF_TOKENS}
-        reward = None if math.isnan(row["reward"]) else row["reward"]
-        group.completions.append(Completion(reward, list(row["rewards"]), row["advantage"], **of_tokens))
+        of_tokens = {}
+        for name in OF_TOKENS:
+            of_tokens[name] = unknown if row[name] is None else row[name]
+        completion = Completion(
+            reward=None if math.isnan(row["reward"]) else row["reward"],
+            rewards=list(row["rewards"]),
+            advantage=row["advantage"],
+            **of_tokens,
+        )
+        group = groups.setdefault(row["prompt_index"], Group(row["step"], row["prompt"]))
+        group.completions.append(completion)
     return list(groups.values())

@@ -57,12 +57,14 @@ def change(logged: pd.Series) -> Change | None:
     if len(values) < LEAST_VALUES:
         return None
     n = max(BLOCK, len(values) // 10)
-    blocks = values[len(values) % n :].reshape(-1, n).mean(axis=1)
+    whole = values[len(values) % n :]
+    blocks = whole.reshape(-1, n).mean(axis=1)
     error = math.inf
     if len(blocks) >= LEAST_BLOCKS:
         # Second differences of independent means have 6 times their variance, and a trend does not count as noise.
         # Means of blocks are nearly independent, also where values are like their neighbours.
-        error = math.sqrt((np.diff(blocks, 2) ** 2).mean() / 6)
+        differences = np.diff(blocks, 2)
+        error = math.sqrt((differences**2).mean() / 6)
     clear = CLEAR * math.sqrt(2) * error
     return Change(values[:n].mean(), blocks[-1], blocks.max(), n, clear)
 
@@ -86,7 +88,8 @@ def sides(tokens: pd.DataFrame) -> Sides | None:
     of_side = both.groupby(["step", "side"]).coefficient.transform("mean")
     total = ((both.coefficient - of_step) ** 2).sum()
     between = ((of_side - of_step) ** 2).sum()
-    return Sides(mean[1], mean[-1], between / total if total else 0.0)
+    share = between / total if total else 0.0
+    return Sides(mean[1], mean[-1], share)
 
 
 def effects(tokens: pd.DataFrame) -> pd.DataFrame:
@@ -101,12 +104,15 @@ def effects(tokens: pd.DataFrame) -> pd.DataFrame:
     would take neighbours for independent.
     """
     tokens = tokens.sort_values("completion", kind="stable", ignore_index=True)
-    names = {text: f"“{label(text)}”" for text in tokens.text.unique()}
+    names = {}
+    for text in tokens.text.unique():
+        names[text] = f"“{label(text)}”"
     of_texts = tokens[["side"]].assign(kind=tokens.text.map(names))
     unlikely = of_texts[tokens.log_prob < math.log(UNLIKELY)].assign(kind=f"a probability under {UNLIKELY}")
     members = pd.concat([of_texts, unlikely])  # a row for each token of a kind; its index is the token's
     by_kind = ["side", "kind"]
-    members = members[members.groupby(by_kind).kind.transform("size") >= LEAST_TOKENS]
+    sizes = members.groupby(by_kind).kind.transform("size")
+    members = members[sizes >= LEAST_TOKENS]
     number = members.groupby(by_kind).ngroup()
     kinds = members.groupby(by_kind).size().rename("count").reset_index()
     root = np.sqrt(kinds["count"].to_numpy())
@@ -116,7 +122,8 @@ def effects(tokens: pd.DataFrame) -> pd.DataFrame:
     place = completions.cumcount().to_numpy()
     length = completions.side.transform("size").to_numpy()
     start = np.arange(len(tokens)) - place
-    distances = (tokens.coefficient - completions.coefficient.transform("mean")).to_numpy()
+    mean = completions.coefficient.transform("mean")
+    distances = (tokens.coefficient - mean).to_numpy()
 
     def sums(shift: np.ndarray) -> np.ndarray:
         """The sums of all kinds, in square roots of their tokens, if coefficients were shifted by so many tokens."""
@@ -138,12 +145,14 @@ def effects(tokens: pd.DataFrame) -> pd.DataFrame:
 def named_effects(tokens: pd.DataFrame) -> str | None:
     """Which kinds of tokens get clearly more or less than the mean of their completion; `None` if none does."""
     kinds = effects(tokens)
-    kinds["size"] = kinds.distance.abs()
-    named = kinds[kinds.is_clear & (kinds["size"] >= LEAST_EFFECT)].sort_values("size", ascending=False)
+    is_large = kinds.distance.abs() >= LEAST_EFFECT
+    named = kinds[kinds.is_clear & is_large].sort_values("distance", key=abs, ascending=False)
     parts = []
     for (side, sign), phrase in PHRASES.items():
-        largest = named[(named.side == side) & (np.sign(named.distance) == sign)].head(NAMED)
-        listed = [f"{one.kind} ({one.distance:+.2f})" for one in largest.itertuples()]
+        chosen = named[(named.side == side) & (np.sign(named.distance) == sign)]
+        listed = []
+        for one in chosen.head(NAMED).itertuples():
+            listed.append(f"{one.kind} ({one.distance:+.2f})")
         if listed:
             parts.append(f"{phrase} for {', '.join(listed)}")
     return "; ".join(parts) or None

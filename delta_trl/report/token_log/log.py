@@ -69,24 +69,28 @@ class TokenLog(TrainerCallback):
         """This process's share of the completions to record."""
         trainer = self._trainer
         firsts = tokens.mask.int().argmax(dim=1, keepdim=True)  # the first token of each response
-        advantages = tokens.padded(tokens.advantages).gather(1, firsts)[:, 0]
-        advantages = trainer.accelerator.gather(advantages).cpu().numpy()
-        chosen = choose_rows(advantages, trainer.num_generations, trainer.credit_args.log_token_credit_completions)
+        own = tokens.padded(tokens.advantages).gather(1, firsts)[:, 0]
+        advantages = trainer.accelerator.gather(own).cpu().numpy()
+        group_size = trainer.num_generations
+        limit = trainer.credit_args.log_token_credit_completions
+        chosen = choose_rows(advantages, group_size, limit)
         totals = (rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # as in TRL
         totals[rewards.isnan().all(dim=1)] = torch.nan
         known = [name for name in ("log_probs", "entropies") if tokens.knows(name)]
         columns = token_columns(tokens, credit, known)
-        of_policy = batch.get("tool_mask", torch.ones_like(batch["completion_ids"])).tolist()
+        everywhere = torch.ones_like(batch["completion_ids"])
+        of_policy = batch.get("tool_mask", everywhere).tolist()
         first = trainer.accelerator.process_index * len(tokens.mask)
         records = []
         for i, ids in enumerate(trainer.last_reward_call[3]):  # without padding
             row = first + i
             if row not in chosen:
                 continue
+            length = len(ids)
             of_functions = map(_or_none, rewards[row].tolist())
             record = {
                 "step": step,
-                "prompt_index": row // trainer.num_generations,
+                "prompt_index": row // group_size,
                 "prompt": self._text(batch["prompt_ids"][i]),
                 "completion": self._text(batch["completion_ids"][i]),
                 "reward": _or_none(totals[row].item()),
@@ -94,10 +98,10 @@ class TokenLog(TrainerCallback):
                 "advantage": advantages[row].item(),
                 "token_ids": ids,
                 "tokens": self._texts.of_sequence(ids),
-                "turns": turn_numbers(of_policy[i][: len(ids)]),
+                "turns": turn_numbers(of_policy[i][:length]),
             }
             for name, values in columns.items():
-                record[name] = values[i, : len(ids)].tolist()
+                record[name] = values[i, :length].tolist()
             records.append(record)
         return records
 
@@ -108,11 +112,17 @@ class TokenLog(TrainerCallback):
 
 def token_columns(tokens: Tokens, credit: Credit, names: Sequence[str]) -> dict[str, torch.Tensor]:
     """Columns (B, T) of a record: those of the credit, and `names` of the tokens. NaN for what the loss masks."""
-    columns = {"coefficients": credit.weights, "advantages": credit.advantages}
+    columns = {
+        "coefficients": credit.weights,
+        "advantages": credit.advantages,
+    }
     if credit.step_rewards is not None:
         columns["step_rewards"] = credit.step_rewards
-    columns |= {name: getattr(tokens, name) for name in names}
-    return {name: tokens.padded(values).masked_fill(~tokens.mask, math.nan) for name, values in columns.items()}
+    for name in names:
+        columns[name] = getattr(tokens, name)
+    for name, values in columns.items():
+        columns[name] = tokens.padded(values).masked_fill(~tokens.mask, math.nan)
+    return columns
 
 
 def turn_numbers(of_policy: list[int]) -> list[int]:
@@ -137,10 +147,14 @@ def choose_rows(advantages: np.ndarray, group_size: int, limit: int) -> list[int
     `limit`, the best and worst rows.
     """
     groups = advantages.reshape(-1, group_size)
-    contrast = (groups > 0).any(axis=1) & (groups < 0).any(axis=1)
-    order = np.argsort(~contrast, kind="stable")
-    chosen = order[: max(1, limit // group_size), None]
-    ranked = np.argsort(-groups[chosen[:, 0]], axis=1, kind="stable")
-    best_and_worst = np.stack([ranked, ranked[:, ::-1]], axis=2).reshape(len(chosen), -1)
-    rows = chosen * group_size + best_and_worst[:, : min(limit, group_size)]
+    has_winners = (groups > 0).any(axis=1)
+    has_losers = (groups < 0).any(axis=1)
+    order = np.argsort(~(has_winners & has_losers), kind="stable")
+    count = max(1, limit // group_size)
+    chosen = order[:count]
+    ranked = np.argsort(-groups[chosen], axis=1, kind="stable")
+    from_both_ends = np.stack([ranked, ranked[:, ::-1]], axis=2)
+    size = min(limit, group_size)
+    of_groups = from_both_ends.reshape(len(chosen), -1)[:, :size]
+    rows = chosen[:, None] * group_size + of_groups
     return sorted(rows.ravel().tolist())

@@ -10,8 +10,10 @@ TRACKERS = ("wandb", "trackio")  # modules that have `Html` and `log` for the ru
 
 def track(rows: list[dict], step: int, report_to: list[str]) -> None:
     """Send the recorded completions of a rollout batch to the trackers in use, as one page of shaded tokens."""
-    page = "<hr>".join(token_heatmap(row["tokens"], row["coefficients"]).html for row in rows)
+    heatmaps = [token_heatmap(row["tokens"], row["coefficients"]) for row in rows]
+    page = "<hr>".join(heatmap.html for heatmap in heatmaps)
     for name in TRACKERS:
         if name in report_to:
             tracker = import_module(name)
-            tracker.log({"token_credit": tracker.Html(page), "train/global_step": step})
+            entry = {"token_credit": tracker.Html(page), "train/global_step": step}
+            tracker.log(entry)
