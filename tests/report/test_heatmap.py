@@ -16,12 +16,12 @@ from .test_text import ANY_TEXT
 
 @given(st.lists(st.tuples(ANY_TEXT, st.floats(0, 3)), max_size=20))
 def test_all_tokens_are_there_escaped_and_in_order(pairs):
-    tokens, coefficients = [t for t, _ in pairs], [c for _, c in pairs]
-    html = token_heatmap(tokens, coefficients).html
+    tokens = [token for token, _ in pairs]
+    html = token_heatmap(tokens, [c for _, c in pairs]).html
     body = html.split('dir="auto">')[1].split("</div>")[0]
-    spans = re.findall(r'<span class="([ab]\d+)?" title="coefficient (.*?)">([^<>]*)</span>', body)
-    assert [unescape(text) for _, _, text in spans] == [visible(t) for t in tokens]
-    assert [value for _, value, _ in spans] == [f"{c:.3f}" for c in coefficients]
+    spans = re.findall(r'<span class="(?:[ab]\d+)?" title="coefficient (.*?)">([^<>]*)</span>', body)
+    expected = [(f"{c:.3f}", visible(token)) for token, c in pairs]
+    assert [(value, unescape(text)) for value, text in spans] == expected
     assert body.count("<") == 2 * len(tokens)
 
 

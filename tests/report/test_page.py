@@ -6,14 +6,17 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from html import unescape
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from delta_trl.report import read_run, write_report
+from delta_trl.report.completions import evenly, token_limit
 from delta_trl.report.figures import BINS, LEFT, RIGHT, WIDTH, arms_plot, coefficients_plot
 from delta_trl.report.heatmap import describe
+from delta_trl.report.reader import Group
 
 from . import runs
 
@@ -176,40 +179,44 @@ def test_a_completion_with_its_numbers(tmp_path):
     assert re.findall(r'<details class="group" open><summary>(.*?)<', html) == titles(html)[1:]  # one with a contrast
 
 
-def test_the_page_stays_small(tmp_path):
-    """
-    Of many groups it shows some, evenly, or those of a step. Long prompts show their ends in titles, and completions
-    of many tokens are cut.
-    """
+def test_the_page_stays_small(tmp_path, monkeypatch):
+    """Of many groups it shows some, evenly, or those of a step. Long prompts show their ends in titles."""
+    rows = []
     for step in (0, 10):
-        prompts = ["?" * 40_000 + str(i) for i in range(150)]
-        rows = [runs.completion(["a"], step=step, prompt_index=i, prompt=p) for i, p in enumerate(prompts)]
-        runs.write_completions(tmp_path, rows)
+        for i in range(30):
+            prompt = "?" * 40_000 + str(i)
+            rows.append(runs.completion(["a", "b", "c"], step=step, prompt_index=i, prompt=prompt))
+    runs.write_completions(tmp_path, rows)
     html = write_report(tmp_path, tmp_path / "report.html").read_text()
-    assert len(html) < 1.5e6
-    assert "50 of 300 recorded groups" in html
+    assert len(html) < 0.8e6
+    assert "30 of 60 recorded groups" in html
+    assert "cut after" not in html
     found = [re.fullmatch(r"step (\d+) · .* · … \?{77,79}(\d+)", title).groups() for title in titles(html)]
-    assert found == [(str(step), str(i)) for step in (10, 0) for i in range(0, 150, 6)]
-    html = write_report(tmp_path, tmp_path / "report.html", step=10).read_text()
-    assert [title.split()[1] for title in titles(html)] == ["10"] * 150  # all of them
-    rows = [row for i in range(2) for row in runs.sampled_group(np.random.default_rng(0), 0, i, size=16, length=5_000)]
-    runs.write_completions(tmp_path / "long", rows)
-    page = write_report(tmp_path / "long", tmp_path / "report.html")
-    assert "cut after 2,500 tokens" in page.read_text()
-    assert len(tokens_of(page)) == 40_000
-    rng = np.random.default_rng(0)
-    rows = [row for i in range(25) for row in runs.sampled_group(rng, 0, i, size=16, length=150)]
-    runs.write_completions(tmp_path / "step", rows)
-    page = write_report(tmp_path / "step", tmp_path / "report.html", step=0)
-    assert "cut after 100 tokens" in page.read_text()
-    assert (len(titles(page.read_text())), len(tokens_of(page))) == (25, 40_000)
-    for step in range(12):  # every fourth step, from the last one back, has long completions
-        rows = runs.sampled_group(rng, step, 0, size=16, length=1000 if step % 4 == 3 else 1)
-        runs.write_completions(tmp_path / "mixed", rows)
-    page = write_report(tmp_path / "mixed", tmp_path / "report.html")
-    assert 16_000 < len(tokens_of(page)) <= 40_000
-    assert "recorded groups are shown here" in page.read_text()
-    assert "cut after" not in page.read_text()
+    assert found == [(str(step), str(i)) for step in (10, 0) for i in range(0, 30, 2)]
+    monkeypatch.setattr("delta_trl.report.completions.MAX_TOKENS", 60)
+    page = write_report(tmp_path, tmp_path / "report.html", step=10)
+    assert [title.split()[1] for title in titles(page.read_text())] == ["10"] * 30  # all of them
+    assert len(tokens_of(page)) == 60
+    assert "cut after 2 tokens" in page.read_text()
+    assert "recorded groups are shown" not in page.read_text()
+
+
+def groups_of(*lengths: int) -> list[Group]:
+    """Groups of 16 completions of so many tokens."""
+    return [Group(0, "", [SimpleNamespace(tokens=range(length))] * 16) for length in lengths]
+
+
+def test_groups_are_chosen_evenly_and_long_completions_are_cut():
+    for groups, every in (
+        (groups_of(*[1] * 50), 1),
+        (groups_of(*[1] * 51), 2),
+        (groups_of(*[1000, 1, 1, 1] * 3), 3),  # every second one would have all long ones
+        (groups_of(5000, 5000), 2),
+        ([], 1),
+    ):
+        assert evenly(groups) == groups[::every]
+    lengths = {100: None, 2500: None, 2501: 2500, 5000: 2500}
+    assert {length: token_limit(groups_of(length)) for length in lengths} == lengths
 
 
 # --- plots ---

@@ -14,25 +14,21 @@ from . import runs
 
 
 def test_recorded_numbers_are_read_as_they_were_written(tmp_path):
-    rng = np.random.default_rng(3)
-    rows = [row for step in (0, 20) for i in range(2) for row in runs.sampled_group(rng, step, i, size=4, length=9)]
-    rows[1] |= {"log_probs": None, "entropies": None, "reward": None, "rewards": [("a", None), ("b", 1.0)]}
-    rows[2]["entropies"] = [None, *rows[2]["entropies"][1:]]
-    rows[3] |= {name: [] for name in ("token_ids", "tokens", "coefficients", "log_probs", "entropies")}
-    rows[4]["rewards"] = [("same", 0.5), ("same", 1.0)]
+    numbers = {"coefficients": [0.5, 1.5], "log_probs": [-0.5, -0.25], "entropies": [0.5, 0.75]}  # exact in float32
+    known = runs.completion(["a", "b"], **numbers, advantage=-0.5)
+    unknown = {"log_probs": None, "entropies": None, "reward": None, "rewards": [("a", None), ("b", 1.0)]}
+    same_names = {"entropies": [None, 0.5], "rewards": [("same", 0.5), ("same", 1.0)], "prompt_index": 1}
+    rows = [known, known | unknown, known | same_names, runs.completion([], step=20)]
     runs.write_completions(tmp_path, rows)
     groups = read_run(tmp_path).groups
-    assert [(g.step, len(g.completions)) for g in groups] == [(0, 4), (0, 4), (20, 4), (20, 4)]
-    read = [c for g in groups for c in g.completions]
+    assert [(group.step, len(group.completions)) for group in groups] == [(0, 2), (0, 1), (20, 1)]
+    read = [c for group in groups for c in group.completions]
     for row, c in zip(rows, read, strict=True):
+        assert (c.reward, c.rewards, c.advantage) == (row["reward"], row["rewards"], row["advantage"])
         assert list(c.tokens) == row["tokens"]
-        assert c.advantage == pytest.approx(row["advantage"])
-        assert c.rewards == row["rewards"]
-        assert c.reward == row["reward"]
-        nan = [np.nan] * len(row["tokens"])
-        for name in ("coefficients", "log_probs", "entropies"):
-            expected = nan if row[name] is None else [np.nan if value is None else value for value in row[name]]
-            np.testing.assert_allclose(getattr(c, name), expected, rtol=1e-6)
+        for name in numbers:
+            expected = row[name] or [None] * len(row["tokens"])
+            np.testing.assert_array_equal(getattr(c, name), np.array(expected, dtype=float))
 
 
 def test_the_history_that_goes_furthest(tmp_path):

@@ -116,99 +116,89 @@ def test_credit_between_the_sides(tmp_path, won, lost, share):
     assert said.startswith("! ") == (share == "94%")
 
 
-def test_skewed_weights_are_no_effect(tmp_path):
-    """A few tokens get nearly all, by chance: a type that has one of them, or none, is not named for it."""
+def frame(texts, coefficients, side=1, log_probs=-0.1) -> pd.DataFrame:
+    """Tokens of completions, all of shape (completions, T), as a run has them."""
+    columns = {"completion": np.arange(len(texts))[:, None], "side": side}
+    columns |= {"text": texts, "coefficient": coefficients, "log_prob": log_probs}
+    return pd.DataFrame({name: np.broadcast_to(one, np.shape(texts)).ravel() for name, one in columns.items()})
+
+
+def planted(count, effect=0.0, unlikely=0.0, **changes) -> str | None:
+    """What is said of tokens of which kind 0, and improbable ones, get more than others."""
     rng = np.random.default_rng(0)
-    for share in (0.2, 0.02):
-        rows = [
-            runs.completion(
-                [f"w{j}" for j in rng.integers(0, 40, 50)], step=step, advantage=side,
-                coefficients=rng.choice([0.0, 100.0], 50, p=[1 - share, share]).tolist(), log_probs=[-0.1] * 50,
-            )
-            for step in range(20)
-            for side in (1.0, -1.0)
-        ]  # fmt: skip
-        assert "Tokens" not in of_rows(tmp_path, rows)
-
-
-def planted(rng, effect, count, side=1.0, unlikely=0.0):
-    """Rows in which type 0, and improbable tokens, get more than others."""
-    rows = []
-    for i in range(count):
-        ids = np.arange(200) % 20
-        rare = rng.random(200) < 0.3
-        c = 1.2 + effect * (ids == 0) + unlikely * rare + rng.normal(0, 0.05, 200)
-        rows.append(
-            runs.completion(
-                [f"w{j}" for j in ids], step=i % 3, advantage=side,
-                coefficients=c.tolist(), log_probs=np.where(rare, -2.0, -0.1).tolist(),
-            )
-        )  # fmt: skip
-    return rows
+    kinds = np.tile(np.arange(200) % 20, (count, 1))
+    rare = rng.random(kinds.shape) < 0.3
+    coefficients = 1.2 + effect * (kinds == 0) + unlikely * rare + rng.normal(0, 0.05, kinds.shape)
+    log_probs = np.where(rare, -2.0, -0.1)
+    return named_effects(frame(kinds.astype(str), coefficients, log_probs=log_probs, **changes))
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"effect": 0.06}, "more credit in winners for “w0” (+0.05)"),
-        ({"effect": -0.06, "side": -1.0}, "less blame in losers for “w0” (-0.06)"),
-        ({"effect": 0.0, "unlikely": -0.1, "side": -1.0}, "less blame in losers for a probability under 0.5 (-0.07)"),
+        ({"effect": 0.06}, "more credit in winners for “0” (+0.06)"),
+        ({"effect": -0.06, "side": -1}, "less blame in losers for “0” (-0.05)"),
+        ({"unlikely": -0.1, "side": -1}, "less blame in losers for a probability under 0.5 (-0.08)"),
+        ({"unlikely": 0.1, "side": -1}, "more blame in losers for a probability under 0.5 (+0.07)"),
+        ({}, None),
+        ({"effect": 0.015, "count": 40}, None),  # clear, but small
     ],
 )
-def test_a_planted_effect_is_named(tmp_path, options, expected):
-    text = of_rows(tmp_path, planted(np.random.default_rng(0), count=6, **options))["Tokens"]
-    assert expected in text
-    assert text.count("(") == 1  # and nothing else
-    assert "Tokens" not in of_rows(tmp_path / "0", planted(np.random.default_rng(0), effect=0.0, count=6))
+def test_a_planted_effect_is_named_and_nothing_else(options, expected):
+    assert planted(**{"count": 6, **options}) == expected
 
 
-def test_small_and_rare_effects_are_not_named(tmp_path):
-    rng = np.random.default_rng(0)
-    assert "Tokens" not in of_rows(tmp_path / "small", planted(rng, effect=0.015, count=40))
-    for n, said in ((LEAST_TOKENS - 1, False), (LEAST_TOKENS, True)):
-        rare = np.arange(400) >= 400 - n
-        row = runs.completion(
-            np.where(rare, "b", "a").tolist(), log_probs=[-0.1] * 400,
-            coefficients=(1 + 0.5 * rare + rng.normal(0, 0.01, 400)).tolist(),
-        )  # fmt: skip
-        assert ("“b”" in of_rows(tmp_path / str(n), [row]).get("Tokens", "")) == said
+def test_the_largest_effects_are_named():
+    kinds = np.tile(np.arange(50) % 10, (20, 1))
+    said = named_effects(frame(kinds.astype(str), np.where(kinds < 5, kinds * 0.1, 0)))
+    assert said.startswith("more credit in winners for “4” (+0.30), “3” (+0.20), “2” (+0.10); less credit")
 
 
-def test_coefficients_of_chance_name_no_kind(tmp_path):
-    """Of coefficients that do not depend on tokens, though completions differ by much."""
-    rng = np.random.default_rng(0)
-    texts = rng.choice(list("abcde"), (20, 100))
-    runs.write_completions(tmp_path, [runs.completion(row.tolist(), log_probs=[-0.1] * 100) for row in texts])
-    tokens = read_run(tmp_path).tokens
-    clear = 0
-    for _ in range(100):
-        tokens["coefficient"] = rng.normal(1, 1, 2000) + rng.normal(0, 1, 20)[tokens.completion]
-        kinds = effects(tokens).set_index("kind")
-        within = tokens.coefficient - tokens.groupby("completion").coefficient.transform("mean")
-        assert kinds.distance["“a”"] == pytest.approx(within[tokens.text == "a"].mean())
-        clear += kinds.is_clear.any()
-    assert clear <= 4
+@pytest.mark.parametrize(("count", "is_named"), [(LEAST_TOKENS - 1, False), (LEAST_TOKENS, True)])
+def test_rare_kinds_are_not_named(count, is_named):
+    rare = np.arange(400) >= 400 - count
+    coefficients = 1 + 0.5 * rare + np.random.default_rng(0).normal(0, 0.01, 400)
+    said = named_effects(frame([np.where(rare, "b", "a")], coefficients))
+    assert ("“b”" in (said or "")) == is_named
 
 
-def test_coefficients_that_change_slowly_name_no_kind():
+def skewed(rng):
+    """A few tokens get nearly all, by chance."""
+    share = rng.choice([0.2, 0.02])
+    return rng.integers(0, 40, (40, 50)), rng.choice([0.0, 100.0], (40, 50), p=[1 - share, share])
+
+
+def uneven(rng):
+    """Completions differ by much."""
+    return rng.integers(0, 5, (20, 100)), rng.normal(1, 1, (20, 100)) + rng.normal(0, 1, (20, 1))
+
+
+def slow(rng):
     """Moving averages of noise, and kinds whose tokens stand side by side."""
+    windows = np.lib.stride_tricks.sliding_window_view(rng.normal(size=(4, 209)), 10, axis=1)
+    return np.repeat(rng.integers(0, 10, (4, 25)), 8, axis=1), windows.sum(axis=-1)
+
+
+@pytest.mark.parametrize("draw", [skewed, uneven, slow])
+def test_coefficients_that_do_not_depend_on_tokens_name_no_kind(draw):
     rng = np.random.default_rng(0)
     called = 0
-    for _ in range(30):
-        frames = []
-        for i in range(4):
-            noise = np.convolve(rng.normal(size=209), np.ones(10), "valid")
-            kinds = np.repeat(rng.integers(0, 10, 25), 8)
-            frame = {"side": 1, "completion": i, "text": kinds.astype(str), "coefficient": noise, "log_prob": -0.1}
-            frames.append(pd.DataFrame(frame))
-        called += named_effects(pd.concat(frames, ignore_index=True)) is not None
+    for _ in range(40):
+        kinds, coefficients = draw(rng)
+        tokens = frame(kinds.astype(str), coefficients)
+        found = effects(tokens).set_index("kind")
+        within = coefficients - coefficients.mean(axis=1, keepdims=True)
+        assert found.distance["“0”"] == pytest.approx(within[kinds == 0].mean())
+        called += found.is_clear.any()
     assert called <= 2
 
 
 def test_unknown_coefficients_are_left_out(tmp_path):
-    rows = planted(np.random.default_rng(0), 0.06, 6)
-    for row in rows:
-        row["coefficients"][:100:20] = row["advantages"][:100:20] = [None] * 5  # half of “w0”
+    rng = np.random.default_rng(0)
+    coefficients = 1.2 + 0.06 * (np.arange(200) % 20 == 0) + rng.normal(0, 0.05, (6, 200))
+    coefficients[:, :100:20] = np.nan  # half of “0”
+    texts = [str(i % 20) for i in range(200)]
+    rows = [runs.completion(texts, coefficients=own.tolist()) for own in coefficients]
     rows.append(runs.completion(["c"] * 30, coefficients=[None] * 30))
     rows.append(runs.completion([], advantage=-1.0))
-    assert "“w0” (+0.06)" in of_rows(tmp_path, rows)["Tokens"]
+    assert "“0” (+0.05)" in of_rows(tmp_path, rows)["Tokens"]

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,15 +62,17 @@ def kept(trainer) -> list[dict]:
         with torch.no_grad():
             hidden, log_probs = plain_forward(trainer.model, batch)
             entropies = torch.distributions.Categorical(logits=trainer.model.lm_head(hidden)).entropy()
-        logs = {"texts": list(trainer._logs["completion"]), "prompts": [row["prompt"] for row in inputs]}
-        rewards = {name: list(values) for name, values in trainer._logs["rewards"].items()}
-        own = {
+        known = {
             "ids": trainer.last_reward_call[3],
-            "plain_log_probs": log_probs,
-            "plain_entropies": entropies,
+            "log_probs": log_probs,
+            "entropies": entropies,
+            "coefficients": batch["token_coefficients"],
             "step": trainer.state.global_step,
+            "texts": list(trainer._logs["completion"]),
+            "prompts": [row["prompt"] for row in inputs],
+            "rewards": [list(values) for values in trainer._logs["rewards"].values()],
         }
-        batches.append({**batch, **own, **logs, "rewards": rewards})
+        batches.append(batch | known)
         return batch
 
     trainer._generate_and_score_completions = keep
@@ -98,42 +99,36 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
         reward_funcs=[tiny.reward_letters, length],
         reward_weights=[1.0, 0.5],
     )
-    scored = options.get("token_credit") != "random"
     batches = kept(trainer)
     trainer.train()
     recorded = records(tmp_path / "run")
     assert recorded.keys() == {batch["step"] for batch in batches}
-    tokenizer = trainer.processing_class
+    numbers = ["coefficients", "advantages"]
+    if options.get("token_credit") != "random":
+        numbers += ["log_probs", "entropies"]
     for batch in batches:
         rows = recorded[batch["step"]]
         assert len(rows) == len(batch["advantages"])
+        assert any(row["rewards"][1][1] is None for row in rows)
+        valid = valid_tokens(batch)
         for i, row in enumerate(rows):
-            valid = valid_tokens(batch)[i]
+            ids = batch["ids"][i]
+            n = len(ids)
+            assert row["token_ids"] == ids == batch["completion_ids"][i][:n].tolist()
+            assert "".join(row["tokens"]) == trainer.processing_class.decode(ids)
             assert row["step"] == batch["step"]
             assert row["prompt_index"] == i // 4
             assert row["prompt"].replace(" ", "") == batch["prompts"][i]
             assert row["completion"] == batch["texts"][i]
-            n = len(batch["ids"][i])
-            assert row["token_ids"] == batch["completion_ids"][i][:n].tolist()
-            inside = valid[:n].tolist()  # a tool's tokens, and completions that are masked, have no numbers
-            trained = {
-                name: [x for x, counts in zip(row[name], inside, strict=True) if counts]
-                for name in ("coefficients", "advantages", *(("log_probs", "entropies") if scored else ()))
-            }
-            assert all(np.isnan(x) for x, counts in zip(row["coefficients"], inside, strict=True) if not counts)
-            with_tool = [1, 1, 0, 2, 2, 0, 3]
-            assert row["turns"] == (with_tool if "tool_mask" in batch else [1] * n)
-            assert "".join(row["tokens"]) == tokenizer.decode(row["token_ids"])
-            assert trained["coefficients"] == batch["token_coefficients"][i][valid].tolist()
-            assert trained["advantages"] == batch["advantages"][i][valid].tolist()
+            assert row["turns"] == ([1, 1, 0, 2, 2, 0, 3] if "tool_mask" in batch else [1] * n)
             assert row["advantage"] == pytest.approx(response_advantages(batch)[i].item())
-            first, second = (values[i] for values in batch["rewards"].values())
+            first, second = (values[i] for values in batch["rewards"])
             assert row["reward"] == pytest.approx(np.nansum([first, 0.5 * second]))
-            assert dict(row["rewards"]) == {"reward_letters": first, "length": None if np.isnan(second) else second}
-            for name in ("log_probs", "entropies"):
-                expected = pytest.approx(batch[f"plain_{name}"][i][valid].tolist(), abs=1e-5)
-                assert (trained[name] if scored else row[name]) == (expected if scored else None)
-        assert any(row["rewards"][1][1] is None for row in rows)
+            assert row["rewards"] == [("reward_letters", first), ("length", None if np.isnan(second) else second)]
+            for name in numbers:  # a tool's tokens, and completions that are masked, have none
+                expected = batch[name][i].masked_fill(~valid[i], np.nan)[:n]
+                np.testing.assert_allclose(row[name], expected, rtol=0, atol=1e-5)
+            assert ("log_probs" in numbers) == (row["log_probs"] is not None)
 
 
 def test_unscorable_completions_have_no_reward(make_trainer, tmp_path):
@@ -169,31 +164,27 @@ def test_recording_does_not_change_training(make_trainer, tmp_path):
     assert losses(log_token_credit=1) == without
 
 
-@st.composite
-def groups_of_advantages(draw) -> list[list[float]]:
-    size = draw(st.integers(1, 6))
-    group = st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=size, max_size=size)
-    return draw(st.lists(group, min_size=1, max_size=6))
+GROUPS = [0.0, 0.0, 1.0, -1.0, 0.5, 0.5, -1.0, 1.0]
+LARGE = [0.0] * 5 + [0.1, 1.0, -1.0, -0.1, 0.5]
 
 
-@given(groups_of_advantages(), st.integers(1, 12))
-def test_chosen_rows(groups, limit):
-    size = len(groups[0])
-    rows = choose_rows(np.array(groups).ravel(), size, limit)
-    assert rows == sorted(set(rows))
-    chosen = Counter(row // size for row in rows)
-    contrast = {i for i, group in enumerate(groups) if len({-1.0, 1.0} & set(group)) == 2}
-    if limit < size:
-        assert len(rows) == limit
-        [(group, _)] = chosen.items()
-        values = [groups[group][row % size] for row in rows]
-        if group in contrast and limit > 1:
-            assert {-1.0, 1.0} <= set(values)
-    else:
-        assert set(chosen.values()) == {size}
-        assert len(chosen) == min(limit // size, len(groups))
-    # a group without contrast only once all those with it are in
-    assert len(contrast & chosen.keys()) == min(len(contrast), len(chosen))
+@pytest.mark.parametrize(
+    ("advantages", "size", "limit", "rows"),
+    [
+        # whole groups, those with winners and losers first
+        (GROUPS, 2, 2, [2, 3]),
+        (GROUPS, 2, 5, [2, 3, 6, 7]),
+        (GROUPS, 2, 6, [0, 1, 2, 3, 6, 7]),
+        (GROUPS, 2, 100, [*range(8)]),
+        # of a group that is larger than the limit, the best and the worst rows
+        (LARGE, 5, 1, [6]),
+        (LARGE, 5, 3, [6, 7, 9]),
+        (LARGE, 5, 4, [6, 7, 8, 9]),
+        (LARGE, 5, 5, [*range(5, 10)]),
+    ],
+)
+def test_chosen_rows(advantages, size, limit, rows):
+    assert choose_rows(np.array(advantages), size, limit) == rows
 
 
 # --- token texts ---
