@@ -21,13 +21,13 @@ OPTIMIZER = ("optimizer*", "global_step*")  # in a checkpoint: of PyTorch and FS
 
 
 class CheckpointPart(Protocol):
-    """State that a checkpoint must hold. Every process calls both methods."""
+    """What has a state of its own in a checkpoint: tensors and plain values. Every process calls both methods."""
 
-    def save(self, folder: Path) -> None:
-        """Write the state into a checkpoint's folder."""
+    def state_dict(self) -> dict[str, Any]:
+        """The state to save."""
 
-    def load(self, folder: Path) -> None:
-        """Restore the state from a checkpoint's folder; start anew if it does not hold this state."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state, or start anew if it is empty. Called whenever training starts."""
 
 
 class SafeCheckpoints(GRPOTrainer):
@@ -40,7 +40,8 @@ class SafeCheckpoints(GRPOTrainer):
     of its checkpoint names them in a warning.
 
     Attributes:
-        checkpoint_parts (`list[CheckpointPart]`): State beyond `GRPOTrainer`'s own; subclasses add to it.
+        checkpoint_parts (`list[CheckpointPart]`):
+            State beyond `GRPOTrainer`'s own; subclasses add to it. A checkpoint has a file for each, named as its class.
         dataset_name (`str`, *optional*): Hub id or path, for the record of settings.
         recipe (`dict`, *optional*): Options that a recipe sets beside `args`, for the record of settings.
     """
@@ -64,6 +65,8 @@ class SafeCheckpoints(GRPOTrainer):
             if checkpoint is not None:
                 warn_of_changes(checkpoint, self._settings)
             write_json(self._settings, Path(self.args.output_dir, SETTINGS))
+        for part in self.checkpoint_parts:
+            part.load_state_dict({})  # it may hold the state of an earlier run
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _checkpoint_to_resume(self, given: bool | str | None) -> Path | None:
@@ -122,7 +125,10 @@ class SafeCheckpoints(GRPOTrainer):
             write_json(self._settings or as_json(self.settings()), folder / SETTINGS)
         self.accelerator.wait_for_everyone()
         for part in self.checkpoint_parts:
-            part.save(folder)
+            state = part.state_dict()
+            if state and self.args.should_save:
+                torch.save(state, _file_of(part, folder))
+                torch.load(_file_of(part, folder))  # what cannot be read back is an error now, not in the resumed run
         if self.use_adaptive_entropy and self.args.should_save:  # TRL writes it after the last file
             entropy = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
             write_json(entropy, folder / ENTROPY_STATE)
@@ -147,7 +153,13 @@ class SafeCheckpoints(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             for part in self.checkpoint_parts:
-                part.load(Path(checkpoint))
+                file = _file_of(part, checkpoint)
+                if file.is_file():
+                    part.load_state_dict(torch.load(file, map_location="cpu"))
+
+
+def _file_of(part: CheckpointPart, checkpoint: str | Path) -> Path:
+    return Path(checkpoint, f"{type(part).__name__}.pt")
 
 
 def _sampler_of(dataloader) -> Iterable[int]:

@@ -1,26 +1,21 @@
-"""The rule of token credit that a trainer has: how it is chosen, recorded, kept in checkpoints and cited."""
+"""The rule of token credit that a trainer has: how it is chosen, recorded and cited."""
 
 import textwrap
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
-import torch
 from accelerate.logging import get_logger
-from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from ..credit import ChangedCredit, TokenCredit, make_rule
-from ..credit.rule import TokenCreditError, check_rule
+from ..credit.rule import check_rule
 from .checks import refuse_ignored_credit
 from .config import CreditArguments
-from .main_process import from_main_process
 
 
 logger = get_logger(__name__)
 
 HOME = "https://github.com/delta-trl/delta-trl"
-RULE_STATE = "token_credit.pt"  # in a checkpoint
 # As TRL's `_paper`, which its model card cites
 PAPER = {
     "title": "DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from Verifiable Rewards",
@@ -97,50 +92,6 @@ class RuleOnRecord(GRPOTrainer):
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "token_credit": repr(self.token_credit)}
-
-
-class RuleState(TrainerCallback):
-    """
-    Saves and loads the state of a rule with checkpoints.
-
-    Args:
-        rule ([`~credit.TokenCredit`]): The rule.
-        trainer (`GRPOTrainer`): Its trainer.
-    """
-
-    def __init__(self, rule: TokenCredit, trainer: GRPOTrainer):
-        self._rule, self._trainer = rule, trainer
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step == 0:
-            self._rule.load_state_dict({})  # it may hold the state of an earlier run
-
-    def save(self, folder: Path) -> None:
-        state = self._rule.state_dict()
-        if state and self._trainer.args.should_save:
-            torch.save({"rule": rule_name(self._rule), "state": state}, folder / RULE_STATE)
-            try:
-                torch.load(folder / RULE_STATE)
-            except UnpicklingError as error:
-                raise TokenCreditError(
-                    f"The state of {rule_name(self._rule)} cannot be read back from a checkpoint: state_dict() may "
-                    f"hold tensors, numbers of Python, texts, lists and dicts; got {state!r:.300}."
-                ) from error
-
-    def load(self, folder: Path) -> None:
-        self._rule.load_state_dict({})
-        path, name = folder / RULE_STATE, rule_name(self._rule)
-        saved = from_main_process(lambda: torch.load(path, map_location="cpu") if path.is_file() else None)
-        if saved is None:
-            return
-        if saved["rule"] == name:
-            self._rule.load_state_dict(saved["state"])
-        else:
-            logger.warning(f"{folder} holds the state of {saved['rule']}: {name} starts without one.")
-
-
-def rule_name(rule: TokenCredit) -> str:
-    return f"{type(rule).__module__}.{type(rule).__qualname__}"
 
 
 def arxiv_of(rule: TokenCredit) -> str | None:

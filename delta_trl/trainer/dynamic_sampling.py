@@ -81,10 +81,6 @@ class DynamicSampling(GRPOTrainer):
         self._train_dataloader = super().get_train_dataloader()
         return self._train_dataloader
 
-    def train(self, *args, **kwargs):
-        self.prompt_order.start()  # a run that resumes loads its place later
-        return super().train(*args, **kwargs)
-
     def _generate_and_score_completions(self, inputs):
         if not (self.dynamic_sampling and self.model.training):
             calculate = self._calculate_rewards  # as the last subclass overrides it

@@ -25,7 +25,7 @@ from ..scoring.rollout import RolloutPolicy, causal_model, new_recorder, trl_sco
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
-from .credit_rule import RuleOnRecord, RuleState, card_text, choose_rule
+from .credit_rule import RuleOnRecord, card_text, choose_rule
 from .dynamic_sampling import DynamicSampling, stands_out, total_rewards
 from .finite_updates import FiniteUpdates
 
@@ -116,8 +116,7 @@ class DeltaGRPOTrainer(
         elif options.log_token_credit:
             self._token_log = TokenLog(self, self._tokenizer)
             self.add_callback(self._token_log)
-        self.add_callback(rule_state := RuleState(rule, self))
-        self.checkpoint_parts.append(rule_state)
+        self.checkpoint_parts.append(rule)
 
     # --- credit of a rollout batch ---
 

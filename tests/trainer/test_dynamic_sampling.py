@@ -235,13 +235,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path):
     assert len(set(logged(whole, "dynamic_sampling/prompts"))) > 1
 
 
-def test_a_checkpoint_without_an_order_begins_the_data_anew(make_trainer, tmp_path):
-    order = make_trainer(**PLAIN[0]).prompt_order
-    order.start(3)
-    order.load(tmp_path)
-    assert order.taken == 0
-
-
 @rollout_of
 def cut_off_first(i: int) -> list[int]:
     return [5, 6, 7] if i % G == 0 else [5, 1]
