@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -11,8 +11,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 from ..arguments.errors import UsageError
-from ..arguments.options import is_given, is_true
-from ..files import ENTROPY_STATE, SETTINGS, begin_checkpoint, checkpoints, is_complete, write_json
+from ..files import SETTINGS, begin_checkpoint, checkpoints, is_complete, write_json
 from .main_process import from_main_process
 from .settings import as_json, recorded_settings, settings_of, sharding_of, warn_of_changes
 
@@ -39,15 +38,18 @@ class SafeCheckpoints(GRPOTrainer):
     `training_settings.json`, in its folder and in its checkpoints. A run that resumes with other settings than those
     of its checkpoint names them in a warning.
 
+    What is not covered: the state of `use_adaptive_entropy`, which TRL writes after the last file.
+
     Attributes:
         checkpoint_parts (`list[CheckpointPart]`):
-            State beyond `GRPOTrainer`'s own; subclasses add to it. A checkpoint has a file for each, named as its class.
+            State beyond `GRPOTrainer`'s own. Subclasses add to it. In a checkpoint, each has a file with its class's
+            name.
         dataset_name (`str`, *optional*): Hub id or path, for the record of settings.
-        recipe (`dict`, *optional*): Options that a recipe sets beside `args`, for the record of settings.
+        recipe (`dict`): Options that a recipe sets beside `args`, for the record of settings.
     """
 
     dataset_name: str | None = None
-    recipe: dict | None = None
+    recipe: dict = {}  # noqa: RUF012 (replaced, never changed)
     _settings: dict | None = None  # the settings at the start of training
 
     def __init__(self, *args, **kwargs):
@@ -71,37 +73,18 @@ class SafeCheckpoints(GRPOTrainer):
 
     def _checkpoint_to_resume(self, given: bool | str | None) -> Path | None:
         """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one cannot read it."""
-        checkpoint = from_main_process(partial(_choose_checkpoint, given, self.args.output_dir))
+        choose = partial(_choose_checkpoint, given, self.args.output_dir, sharding_of(self.accelerator))
+        checkpoint = from_main_process(choose)
         if checkpoint is None:
             return None
-        settings = recorded_settings(checkpoint)
-        of_main_process = from_main_process(lambda: settings)
         # a node with folders of its own may have a checkpoint of this name, without the files of the main process
-        is_here = is_complete(checkpoint) and settings == of_main_process
+        settings = recorded_settings(checkpoint)
+        is_here = is_complete(checkpoint) and settings == from_main_process(lambda: settings)
         found = self.accelerator.gather(torch.tensor([is_here], device=self.accelerator.device)).tolist()
-        now = sharding_of(self.accelerator)
-        saved = settings.get("sharding", now)
-        unwrapped = self.accelerator.unwrap_model(self.model)
-        if not found[0]:
-            problem = "no complete checkpoint, which has a whole trainer_state.json. Name another one"
-        elif not all(found):
-            problem = f"process {found.index(False)} does not find it: a shared folder is needed for all nodes"
-        elif settings and bool(settings["adapter"]) != hasattr(unwrapped, "peft_config"):
-            problem = (
-                f"saved {'with' if settings['adapter'] else 'without'} an adapter, unlike this run. Resume with the "
-                "same `peft_config`, or start a new run from its model"
-            )
-        elif not any(path for name in OPTIMIZER for path in checkpoint.glob(name)):
-            newest = last_complete_checkpoint(checkpoint)  # of the run, if this is its folder
-            problem = f"it holds no state of the optimizer. Name {newest or 'another checkpoint'}"
-        elif saved != now:
-            problem = (
-                f"saved with sharding {saved}, while this run has {now}. Resume with the accelerate config of that "
-                "run, or start a new run from its model"
-            )
-        else:
-            return checkpoint
-        raise UsageError(f"resume_from_checkpoint, {str(checkpoint)!r}: {problem}.")
+        if not all(found):
+            number = found.index(False)
+            _refuse(checkpoint, f"process {number} does not find it: a shared folder is needed for all nodes")
+        return checkpoint
 
     def _run_epoch(self, *args, epoch, train_dataloader, epochs_trained, **kwargs):
         if self.state.global_step >= self.state.max_steps:
@@ -129,9 +112,6 @@ class SafeCheckpoints(GRPOTrainer):
             if state and self.args.should_save:
                 torch.save(state, _file_of(part, folder))
                 torch.load(_file_of(part, folder))  # what cannot be read back is an error now, not in the resumed run
-        if self.use_adaptive_entropy and self.args.should_save:  # TRL writes it after the last file
-            entropy = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
-            write_json(entropy, folder / ENTROPY_STATE)
         super()._save_checkpoint(model, trial)
 
     def save_model(self, output_dir=None, _internal_call=False):
@@ -176,13 +156,28 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
     return complete[-1] if complete else None
 
 
-def _choose_checkpoint(given: bool | str | None, output_dir: str) -> Path | None:
+def _choose_checkpoint(given: bool | str | None, output_dir: str, sharding: str | None) -> Path | None:
     """
     The checkpoint that `resume_from_checkpoint` means: for `True`, the last complete one under `output_dir`; for a
-    path, that checkpoint, complete or not; for `None` or `False`, none.
+    path, that checkpoint; for `None` or `False`, none. Raises `UsageError` if the run cannot go on exactly from it.
     """
-    if not is_given(given):
+    if not given:
         return None
-    if is_true(given):
-        return last_complete_checkpoint(output_dir) or Path(output_dir, "checkpoint-*")
-    return Path(str(given))
+    last = last_complete_checkpoint(output_dir)
+    checkpoint = (last or Path(output_dir, "checkpoint-*")) if given is True else Path(given)
+    if not is_complete(checkpoint):
+        _refuse(checkpoint, "no complete checkpoint, which has a whole trainer_state.json. Name another one")
+    if not any(path for name in OPTIMIZER for path in checkpoint.glob(name)):
+        _refuse(checkpoint, f"it holds no state of the optimizer. Name {last or 'another checkpoint'}")
+    saved = recorded_settings(checkpoint).get("sharding", sharding)
+    if saved != sharding:
+        _refuse(
+            checkpoint,
+            f"saved with sharding {saved}, while this run has {sharding}. Resume with the accelerate config of that "
+            "run, or start a new run from its model",
+        )
+    return checkpoint
+
+
+def _refuse(checkpoint: Path, problem: str) -> NoReturn:
+    raise UsageError(f"resume_from_checkpoint, {str(checkpoint)!r}: {problem}.")
