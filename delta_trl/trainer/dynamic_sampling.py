@@ -22,7 +22,6 @@ from trl.trainer.utils import nanstd
 from .prompt_order import PromptOrder
 
 
-ROLLOUT = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what a `rollout_func` returns
 ROUNDING = 1e-5  # of the largest reward in a group: rewards that differ by less are equal
 
 
@@ -55,8 +54,7 @@ class DynamicSampling(GRPOTrainer):
         last_reward_call (`tuple`): What TRL gave `_calculate_rewards`: inputs, prompts, completions, their tokens.
 
     Raises:
-        ValueError: At construction, with streamed data, images, tools or environments; in training, if messages hold
-            images.
+        ValueError: At construction, with streamed data, tools or environments; in training, with images.
     """
 
     dynamic_sampling = False
@@ -67,15 +65,10 @@ class DynamicSampling(GRPOTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.prompt_order = PromptOrder(self)
-        columns = getattr(self.train_dataset, "column_names", None) or ()
-        for what, is_given, instead in (
-            ("a streamed train_dataset", not has_length(self.train_dataset), "Load the data as a whole"),
-            ("images", not {"image", "images"}.isdisjoint(columns), "Train on text"),
-            ("environment_factory", self.environment_factories is not None, "Train without environments"),
-            ("tools", bool(self.tools), "Train without tools"),
-        ):
-            if self.dynamic_sampling and is_given:
-                refuse(what, instead)
+        if self.dynamic_sampling and not has_length(self.train_dataset):
+            refuse("a streamed train_dataset")
+        if self.dynamic_sampling and (self.tools or self.environment_factories):
+            refuse("tools or environments")
 
     def get_train_dataloader(self):
         self._train_dataloader = super().get_train_dataloader()
@@ -83,123 +76,157 @@ class DynamicSampling(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         if not (self.dynamic_sampling and self.model.training):
-            calculate = self._calculate_rewards  # as the last subclass overrides it
-            with calculating_rewards_with(self, lambda *call: self._keep(calculate(*call), call)):
+            with self._rewards_by(self._calculate_rewards):
                 return super()._generate_and_score_completions(inputs)
         # Only the number of inputs matters: the prompts come from `prompt_order`.
         size = len(inputs) * self.accelerator.num_processes // self.num_generations
-        with self._without_logs():
-            sample = self._sample(size)
+        sample = self._sample(size)
         contrast = has_contrast(self, sample.rewards, sample.counts).cpu()
         chosen = (~contrast).int().argsort(stable=True)[:size]  # those with contrast first
         numbers = torch.arange(len(sample.rewards)).view(-1, self.num_generations)[chosen].flatten()
         rows = self._own_rows(sample, numbers.tolist())
-        inputs[:] = [row["inputs"] for row in rows]  # a subclass may look at them afterwards
+        inputs[:] = [row.inputs for row in rows]  # a subclass may look at them afterwards
         with self._replay(rows, sample.rewards[numbers]):
             batch = super()._generate_and_score_completions(inputs)
         self._log_sampling(sample, contrast, chosen)
         return batch
 
-    def _keep(self, rewards: torch.Tensor, call: tuple) -> torch.Tensor:
-        self.last_rewards, self.last_reward_call = rewards, call
-        return rewards
+    @contextmanager
+    def _rewards_by(self, calculate: Callable[..., torch.Tensor]) -> Iterator[None]:
+        """Let TRL get rewards from a function, in place of the last subclass's method, and keep them."""
+
+        def keep(*call):
+            self.last_rewards = calculate(*call)
+            self.last_reward_call = call
+            return self.last_rewards
+
+        self._calculate_rewards = keep
+        try:
+            yield
+        finally:
+            del self._calculate_rewards
 
     # --- rounds ---
 
     def _sample(self, size: int) -> "Sample":
         """Generate until `size` groups have contrast or the rounds are over."""
-        sample, prompts = Sample(), size
+        # TRL's metrics and its count of tokens are those of the trained groups alone
+        metrics = self._metrics["train"]
+        tokens = self.state.num_input_tokens_seen
+        self._metrics["train"] = defaultdict(list)
+        sample = Sample()
+        prompts = size
         while prompts > 0 and len(sample.rounds) <= self.dynamic_sampling_max_rounds:
             self._add_round(sample, prompts)
             contrast = has_contrast(self, sample.rewards, sample.counts)
             prompts = self._prompts_needed(size, len(contrast), int(contrast.sum()))
+        self._metrics["train"] = metrics
+        self.state.num_input_tokens_seen = tokens
         return sample
 
     def _prompts_needed(self, size: int, sampled: int, found: int) -> int:
         """How many prompts the next round takes, so that all processes have equal parts of its completions."""
-        needed = min(size, math.ceil((size - found) * sampled / found)) if found else size
-        even = self.accelerator.num_processes // math.gcd(self.accelerator.num_processes, self.num_generations)
+        needed = size
+        if found:
+            needed = min(size, math.ceil((size - found) * sampled / found))
+        processes = self.accelerator.num_processes
+        even = processes // math.gcd(processes, self.num_generations)
         return math.ceil(needed / even) * even
 
     def _add_round(self, sample: "Sample", prompts: int) -> None:
         order = [row for row in self.prompt_order.take(prompts) for _ in range(self.num_generations)]
-        own, loader = self._own_part(len(order)), self._train_dataloader
+        own = self._own_part(len(order))
+        loader = self._train_dataloader
         inputs = loader.collate_fn([loader.dataset[row] for row in order[own]])
         texts = [row["prompt"] for row in inputs]
         prompt_ids, completion_ids, env_mask, completions, logprobs, fields, images, _ = self._generate(texts)
-        if images is not None:  # in messages
-            refuse("images", "Train on text")
+        if images is not None or not {"image", "images"}.isdisjoint(inputs[0]):
+            refuse("images")
         for i, row in enumerate(inputs):  # what a `rollout_func` has for the rewards
             row |= {name: values[i] if isinstance(values, list) else values for name, values in fields.items()}
         rewards = self._calculate_rewards(inputs, texts, completions, completion_ids)
+        output = {
+            "prompt_ids": prompt_ids,
+            "completion_ids": completion_ids,
+            "env_mask": env_mask,
+            "logprobs": logprobs,
+        }
         first = sum(map(len, sample.rounds)) + own.start
         for i, row in enumerate(inputs):
-            sample.rows[first + i] = {
-                "inputs": row,
-                "prompt_ids": prompt_ids[i],
-                "completion_ids": completion_ids[i],
-                "env_mask": env_mask and env_mask[i],
-                "logprobs": logprobs and logprobs[i],
-                "logged": {name: values[i] for name, values in self._pending_extra_logs.items() if i < len(values)},
-            }
+            of_row = {name: values and values[i] for name, values in output.items()}
+            logged = {name: values[i] for name, values in self._pending_extra_logs.items()}
+            sample.rows[first + i] = Row(row, of_row, logged)
         self._pending_extra_logs.clear()
         sample.rounds.append(rewards)
-        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        counts = [not self.mask_truncated_completions or ids[-1] in ends for ids in completion_ids]
-        sample.counted.append(self.accelerator.gather(torch.tensor(counts, device=self.accelerator.device)))
+        sample.counted.append(self._counted(completion_ids))
         sample.tokens += self._metrics["train"]["completions/mean_length"][-1] * len(order)
+
+    def _counted(self, completion_ids: list[list[int]]) -> torch.Tensor:
+        """Which completions of all processes the loss counts."""
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        own = [not self.mask_truncated_completions or ids[-1] in ends for ids in completion_ids]
+        return self.accelerator.gather(torch.tensor(own, device=self.accelerator.device))
 
     def _own_part(self, rows: int) -> slice:
         """This process's part of the rows of all processes."""
         size = rows // self.accelerator.num_processes
-        return slice(self.accelerator.process_index * size, (self.accelerator.process_index + 1) * size)
+        start = self.accelerator.process_index * size
+        return slice(start, start + size)
 
-    def _own_rows(self, sample: "Sample", numbers: list[int]) -> list[dict]:
+    def _own_rows(self, sample: "Sample", numbers: list[int]) -> list["Row"]:
         """This process's part of the rows with these numbers. Other processes may have generated some of them."""
         known = {number: sample.rows[number] for number in numbers if number in sample.rows}
         if len(sample.rounds) > 1:  # else none has moved
-            parts = gather_object([known])
-            known = dict(ChainMap(*parts))
+            known = dict(ChainMap(*gather_object([known])))
         return [known[number] for number in numbers[self._own_part(len(numbers))]]
-
-    @contextmanager
-    def _without_logs(self) -> Iterator[None]:
-        """Keep TRL's metrics and its count of tokens as they are."""
-        metrics = self._metrics["train"]
-        tokens = self.state.num_input_tokens_seen
-        self._metrics["train"] = defaultdict(list)
-        try:
-            yield
-        finally:
-            self._metrics["train"], self.state.num_input_tokens_seen = metrics, tokens
 
     # --- TRL's own pass over the groups that are trained ---
 
     @contextmanager
-    def _replay(self, rows: list[dict], rewards: torch.Tensor) -> Iterator[None]:
+    def _replay(self, rows: list["Row"], rewards: torch.Tensor) -> Iterator[None]:
         """Let TRL's next completions be these rows of this process, with these rewards of all processes."""
-        output = {name: [row[name] for row in rows] if rows[0][name] is not None else None for name in ROLLOUT}
-        for name in dict.fromkeys(name for row in rows for name in row["logged"]):
-            self._pending_extra_logs[name] = [row["logged"].get(name) for row in rows]
-        rollout_func, self.rollout_func = self.rollout_func, lambda prompts, trainer: output
+        output = {}
+        for name, value in rows[0].output.items():
+            output[name] = None if value is None else [row.output[name] for row in rows]
+        for name in {name for row in rows for name in row.logged}:
+            self._pending_extra_logs[name] = [row.logged.get(name) for row in rows]
+        rollout_func = self.rollout_func
+        self.rollout_func = lambda prompts, trainer: output
         try:
-            with calculating_rewards_with(self, lambda *call: self._keep(rewards, call)):
+            with self._rewards_by(lambda *call: rewards):
                 yield
         finally:
             self.rollout_func = rollout_func
 
     def _log_sampling(self, sample: "Sample", contrast: torch.Tensor, chosen: torch.Tensor) -> None:
-        metrics, size = self._metrics["train"], len(chosen)
-        tokens = metrics["completions/mean_length"][-1] * size * self.num_generations
-        for name, value in {
+        metrics = self._metrics["train"]
+        trained_tokens = metrics["completions/mean_length"][-1] * len(chosen) * self.num_generations
+        found = {
             "rounds": len(sample.rounds) - 1,
             "prompts": len(contrast),
-            "reward_before": total_rewards(self, sample.rounds[0]).nanmean().item(),
-            "no_contrast_before": 1 - contrast[:size].float().mean().item(),
-            "no_contrast": 1 - contrast[chosen].float().mean().item(),
-            "tokens_per_trained_token": sample.tokens / max(tokens, 1),
-        }.items():
+            "reward_before": total_rewards(self, sample.rounds[0]).nanmean(),
+            "no_contrast_before": 1 - contrast[: len(chosen)].float().mean(),
+            "no_contrast": 1 - contrast[chosen].float().mean(),
+            "tokens_per_trained_token": sample.tokens / max(trained_tokens, 1),
+        }
+        for name, value in found.items():
             metrics[f"dynamic_sampling/{name}"].append(float(value))
+
+
+@dataclass
+class Row:
+    """
+    A completion.
+
+    Attributes:
+        inputs (`dict`): The row of the dataset, with what a `rollout_func` has added.
+        output (`dict`): What a `rollout_func` returns of it.
+        logged (`dict`): What rewards gave to `log_extra` for it.
+    """
+
+    inputs: dict
+    output: dict
+    logged: dict
 
 
 @dataclass
@@ -208,13 +235,13 @@ class Sample:
     The completions of all rounds, numbered over all processes, those of a prompt in a row.
 
     Attributes:
-        rows (`dict[int, dict]`): Those of this process.
+        rows (`dict[int, Row]`): Those of this process.
         rounds (`list[torch.Tensor]`): The rewards of each round, (completions of all processes, functions).
         counted (`list[torch.Tensor]`): Which completions of each round the loss counts.
         tokens (`float`): How many the completions have together.
     """
 
-    rows: dict[int, dict] = field(default_factory=dict)
+    rows: dict[int, Row] = field(default_factory=dict)
     rounds: list[torch.Tensor] = field(default_factory=list)
     counted: list[torch.Tensor] = field(default_factory=list)
     tokens: float = 0.0
@@ -228,25 +255,12 @@ class Sample:
         return torch.cat(self.counted)
 
 
-def refuse(what: str, instead: str) -> NoReturn:
+def refuse(what: str) -> NoReturn:
     """Raise `ValueError` for what dynamic sampling cannot be combined with."""
-    raise ValueError(f"dynamic_sampling=True does not work with {what}. {instead}, or turn it off.")
+    raise ValueError(f"dynamic_sampling=True does not work with {what}. Turn it off.")
 
 
 # --- rewards as TRL uses them, and which groups of completions have contrast: rewards that differ ---
-
-
-@contextmanager
-def calculating_rewards_with(trainer: GRPOTrainer, calculate: Callable[..., torch.Tensor]) -> Iterator[None]:
-    """Call a function in place of the trainer's `_calculate_rewards`, within the context."""
-    own = vars(trainer).get("_calculate_rewards")
-    trainer._calculate_rewards = calculate
-    try:
-        yield
-    finally:
-        del trainer._calculate_rewards
-        if own is not None:
-            trainer._calculate_rewards = own
 
 
 def total_rewards(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
