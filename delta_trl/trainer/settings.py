@@ -1,6 +1,5 @@
 """The record of a run's settings in its folder and its checkpoints."""
 
-import dataclasses
 import datetime
 import hashlib
 import json
@@ -12,7 +11,6 @@ from typing import Any
 from accelerate import Accelerator, DistributedType
 from accelerate.logging import get_logger
 from datasets import Dataset
-from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
@@ -26,7 +24,7 @@ VERSIONS = ("trl", "transformers", "torch", "datasets", "tokenizers")
 # Options that hold a secret, at any depth: those of transformers, of the hub, and what services call theirs
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token", "auth_token", "access_token"}
 SECRETS |= {"api_key", "api_token", "password", "secret"}
-OF_ONE_CALL = {"resume_from_checkpoint", "date"}  # options that say nothing about the run
+OF_ONE_CALL = ("date", "arguments.resume_from_checkpoint")  # they say nothing about the run
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default `repr` of an object: differs each time
 
 
@@ -38,10 +36,9 @@ def recorded_settings(checkpoint: Path) -> dict[str, Any]:
 
 def warn_of_changes(checkpoint: Path, now: dict[str, Any]) -> None:
     """Warn about every setting that differs from the checkpoint from which the run resumes."""
-    before = recorded_settings(checkpoint) or now
-    changed = {
-        name: values for name, values in differences(before, now).items() if name.rpartition(".")[2] not in OF_ONE_CALL
-    }
+    changed = differences(recorded_settings(checkpoint) or now, now)
+    for name in OF_ONE_CALL:
+        changed.pop(name, None)
     if changed:
         logger.warning(f"The run goes on from {checkpoint} with other settings: {in_words(changed)}.")
 
@@ -65,12 +62,10 @@ def settings_of(trainer) -> dict[str, Any]:
         "prompts_sha256": _hash_of_prompts(data),
         "adapter": next((config.to_dict() for config in adapters), None),
         "rewards": list(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
-        "trainable_parameters": get_model_param_count(trainer.model, trainable_only=True),
         "processes": args.world_size,
         "sharding": sharding_of(trainer.accelerator),
-        "device": str(args.device.type),
-        "arguments": without_secrets({f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init}),
-        "recipe": without_secrets(trainer.recipe) if trainer.recipe else None,
+        "arguments": without_secrets(args.to_dict()),
+        "recipe": without_secrets(trainer.recipe),
         "versions": {"delta_trl": __version__, **{package: version(package) for package in VERSIONS}},
     }
 
@@ -91,7 +86,7 @@ def _hash_of_prompts(data: Any) -> str | None:
         return None
     digest = hashlib.sha256()
     for prompt in data.with_format(None)["prompt"]:
-        digest.update(json.dumps(prompt, default=lambda value: type(value).__name__).encode() + b"\n")
+        digest.update(ADDRESS.sub("", repr(prompt)).encode())
     return digest.hexdigest()
 
 
