@@ -7,11 +7,9 @@ from trl import GRPOConfig
 
 from ..arguments.parser import documented, read_mappings
 from ..credit import TokenCredit, make_rule
-from .checks import refuse_divided_batches, refuse_ignored_credit
+from .checks import refuse_ignored_credit
 
 
-# TRL names the losses in the option's help alone
-LOSSES = GRPOConfig.__dataclass_fields__["loss_type"].metadata["help"]
 CACHES = ("auto", "device", "cpu")
 LEAST = {"dynamic_sampling_max_rounds": 1, "log_token_credit": 0, "log_token_credit_completions": 1}
 
@@ -75,8 +73,7 @@ class CreditArguments:
 
     def __post_init__(self):
         read_mappings(self, "token_credit_kwargs")
-        caches = ", ".join(map(repr, CACHES))
-        expect(self.hidden_state_cache in CACHES, self, "hidden_state_cache", f"one of {caches}")
+        expect(self.hidden_state_cache in CACHES, self, "hidden_state_cache", f"one of {CACHES}")
         for name, least in LEAST.items():
             value = getattr(self, name)
             expect(isinstance(value, int) and value >= least, self, name, f"a whole number >= {least}")
@@ -106,13 +103,11 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
 
     def __post_init__(self):
         CreditArguments.__post_init__(self)
-        if isinstance(self.reward_weights, (int, float)):
-            self.reward_weights = [self.reward_weights]
         GRPOConfig.__post_init__(self)
-        is_loss = f"'{self.loss_type}'" in LOSSES
-        expect(is_loss, self, "loss_type", "one of TRL's. GSPO is importance_sampling_level='sequence'")
-        expect(self.temperature > 0, self, "temperature", "a positive number, by which scores are divided")
-        refuse_divided_batches(self)
+        batches = self.accelerator_config
+        # accelerate would divide batches among processes, as TRL's sampler already does
+        are_whole = not (batches.split_batches or batches.dispatch_batches)
+        expect(are_whole, self, "accelerator_config", "neither split_batches nor dispatch_batches")
         rule = self.make_rule()  # only to check: arguments are pickled, and serve several trainers
         if rule.credits_rollouts or rule.credits_micro_batches:
             refuse_ignored_credit(self)

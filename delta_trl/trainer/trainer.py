@@ -12,8 +12,8 @@ import time
 import torch
 from accelerate.logging import get_logger
 from trl import GRPOConfig, GRPOTrainer
-from trl.trainer.utils import get_config_model_id
 
+from ..arguments.errors import UsageError
 from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_statistics
 from ..report.token_log.log import TokenLog
 from ..rewards.failures import explain_failures
@@ -31,6 +31,8 @@ from .finite_updates import FiniteUpdates
 
 
 logger = get_logger(__name__)
+
+PATIENCE = 3  # batches of completions in a row without any reward, after which the run ends
 
 
 class DeltaGRPOTrainer(
@@ -79,6 +81,8 @@ class DeltaGRPOTrainer(
     ```
     """
 
+    _batches_without_rewards = 0
+
     def __init__(
         self,
         model,
@@ -89,8 +93,7 @@ class DeltaGRPOTrainer(
         **kwargs,
     ):
         if args is None:
-            name = model if isinstance(model, str) else get_config_model_id(model.config)
-            args = DeltaGRPOConfig(f"{name.split('/')[-1]}-DelTA")
+            args = DeltaGRPOConfig()
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
         self.trim_padding = self.credit_args.trim_padding
         self.dynamic_sampling = self.credit_args.dynamic_sampling
@@ -171,9 +174,18 @@ class DeltaGRPOTrainer(
         given = self.reward_funcs  # restored below: other code reads this list
         self.reward_funcs = [explain_failures(*pair) for pair in zip(given, self.reward_func_names, strict=True)]
         try:
-            return super()._calculate_rewards(*args, **kwargs)
+            rewards = super()._calculate_rewards(*args, **kwargs)  # of all processes; NaN is no reward
         finally:
             self.reward_funcs = given
+        if self.model.training:
+            self._batches_without_rewards = self._batches_without_rewards + 1 if rewards.isnan().all() else 0
+        if self._batches_without_rewards == PATIENCE:
+            raise UsageError(
+                f"{', '.join(self.reward_func_names)}: {PATIENCE} batches in a row got no reward, so nothing is "
+                "trained. The log has a row of each. Check that its reference answer or tests can be used, and that "
+                "what the reward needs works."
+            )
+        return rewards
 
     def _log_credit(self, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():

@@ -36,8 +36,6 @@ MISTAKES = {
     "--lora_r 4": "use_peft",
     "--config empty.yaml": "max_steps: no value",
     "--reward_funcs math_reward --reward_kwargs {math_reward:\x1f{timeout:\x1ffast}}": "{'timeout': 'fast'}}: '<='",
-    "--temperature 0": "temperature=0.0: expected a positive number",
-    "--loss_type gspo": "loss_type='gspo'",
     "--reward_funcs think_format_reward": "conversational: true",
     "--use_peft true --lora_target_modules q_proj v_porj": "'v_proj'",
     "--model_name_or_path ../model": "no such file or folder in",

@@ -10,11 +10,9 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import TrainingArguments
 from trl.rewards import think_format_reward
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.arguments.errors import UsageError
 from delta_trl.credit import DelTA
 from delta_trl.rewards import get_reward, math_reward
 
@@ -89,48 +87,38 @@ NEEDS_AN_OPTION = with_template("{% if not style %}{{ raise_exception('style') }
 ON_CHATS = {"train_dataset": CHATS, "reward_funcs": math_reward}
 
 
-@pytest.mark.parametrize(
-    ("options", "trainer_options", "message"),
-    [
-        ({"train_dataset": tiny.dataset(1)}, {}, "1 rows are too few"),
-        ({}, {"peft_config": LoraConfig(target_modules=["q_proj", "v_porj"])}, "no module 'v_porj'"),
-        ({}, {"peft_config": LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_haed"])}, "'lm_head'"),
-        ({"train_dataset": CHATS}, {"processing_class": with_template("1+1=")}, "leaves out"),
-        (ON_CHATS, {"processing_class": OPENS}, "reasoning_opened"),
-        ({"reward_funcs": math_reward, "train_dataset": WITHOUT_GOLDS}, {}, "cannot use 16 of 16 golds"),
-        ({"reward_funcs": math_reward, "train_dataset": CHATS.remove_columns("solution")}, {}, "'solution'"),
-        ({"train_dataset": tiny.dataset().rename_column("prompt", "question")}, {}, "has no column 'prompt'"),
-        ({"reward_funcs": think_format_reward}, {}, "conversational"),
-        ({"top_p": 0.8}, {}, "top_p=0.8"),
-        ({"generation_kwargs": {"min_p": 0.1}}, {}, "min_p=0.1"),
-        ({"token_credit": "none", "log_token_credit": 1}, {}, "log_token_credit"),
-    ],
-)
-def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, trainer_options, message):
+MISTAKES = [
+    (
+        {
+            "train_dataset": WITHOUT_GOLDS,
+            "reward_funcs": ["math_reward", math_reward],  # TRL would look for models of these names on the hub
+            "top_p": 0.8,
+            "generation_kwargs": {"min_p": 0.1},
+            "token_credit": "none",
+            "log_token_credit": 1,
+        },
+        {"peft_config": LoraConfig(target_modules=["q_proj", "v_porj"])},
+        ["cannot use 16 of 16 golds", "top_p=0.8, min_p=0.1", "log_token_credit", "no module 'v_porj'"],
+    ),
+    (
+        ON_CHATS,
+        {"processing_class": OPENS, "peft_config": LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_haed"])},
+        ["reasoning_opened", "'lm_head'"],
+    ),
+    (
+        {**ON_CHATS, "train_dataset": CHATS.remove_columns("solution")},
+        {"processing_class": with_template("1+1=")},
+        ["'solution'", "leaves out"],
+    ),
+    ({"reward_funcs": think_format_reward}, {}, ["conversational"]),
+]
+
+
+@pytest.mark.parametrize(("options", "trainer_options", "messages"), MISTAKES)
+def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, trainer_options, messages):
     make_trainer(tiny.model(vocab_size=len(OPENS)), **options, trainer_options=trainer_options)
-    assert message in caplog.text
-
-
-def test_a_run_without_rewards_ends_and_one_without_contrast_is_warned_of(make_trainer, caplog):
-    def reward(completions, trainer_state, **kwargs):
-        return [1.0 if trainer_state.global_step < 10 else None] * len(completions)
-
-    trainer = make_trainer(reward_funcs=reward, max_steps=16)
-    with pytest.raises(UsageError, match=r"reward: every reward of 3 rollout batches .* row \{'solution': "):
-        trainer.train()
-    assert trainer.state.global_step == 13
-    assert caplog.text.count("reward: in 10 rollout batches in a row") == 1
-
-
-def test_rewards_by_name(make_trainer):
-    """TRL would look for models of these names on the hub."""
-    trainer = make_trainer(tiny.model(), reward_funcs=["math_reward", math_reward], train_dataset=WITHOUT_GOLDS)
-    assert trainer.reward_func_names == ["math_reward", "math_reward"]
-
-
-def test_arguments_of_another_trainer_are_refused(make_trainer):
-    with pytest.raises(ValueError, match="args is a TrainingArguments"):
-        DeltaGRPOTrainer(tiny.model(), tiny.reward_letters, TrainingArguments("unused", use_cpu=True))
+    for message in messages:
+        assert message in caplog.text
 
 
 # --- what GRPOTrainer trains, trains without a word ---
@@ -146,16 +134,9 @@ class MakesPrompts(DeltaGRPOTrainer):
         return super()._generate_and_score_completions([{**row, "prompt": "1+1=", "solution": "2"} for row in inputs])
 
 
-class RepeatsRows(DeltaGRPOTrainer):
-    def _get_train_sampler(self, dataset=None):
-        return [0] * 16
-
-
 TRAINED = {
     "rewards": {"trainer_class": RewardsItself, "train_dataset": WITHOUT_GOLDS, "reward_funcs": math_reward},
     "empty prompts": {"trainer_class": MakesPrompts, "train_dataset": EMPTY, "reward_funcs": math_reward},
-    "prompts": {"trainer_class": MakesPrompts, "train_dataset": tiny.dataset().rename_column("prompt", "question")},
-    "rows": {"trainer_class": RepeatsRows, "train_dataset": tiny.dataset(1)},
     "stream": {"train_dataset": tiny.dataset().to_iterable_dataset()},
     "transformed": {"train_dataset": EMPTY.with_transform(lambda rows: {"prompt": ["1+1="] * len(rows["prompt"])})},
     "template": {

@@ -3,11 +3,13 @@
 import asyncio
 import math
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from delta_trl.arguments.errors import UsageError
 from delta_trl.rewards.failures import explain_failures
 from delta_trl.trainer.dynamic_sampling import has_contrast, total_rewards
 
@@ -15,6 +17,7 @@ from ..corpus import tiny
 
 
 CALLS: list[list[str]] = []
+NONE = math.nan
 
 
 def fails(completions, **kwargs):
@@ -93,34 +96,43 @@ def test_the_functions_stay_those_that_were_given(make_trainer):
     assert trainer.reward_funcs[0] is tiny.reward_letters
 
 
-def rewarded(make_trainer, rollout, first: list, second: list, weights: list[float] | None = None, **options):
-    """A trainer after a rollout batch with these rewards of two functions; their sums; which groups have contrast."""
-    funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
-    trainer = make_trainer(reward_funcs=funcs, reward_weights=weights, **options)
-    rollout(trainer)
-    contrast = has_contrast(trainer, trainer.last_rewards).tolist()
-    return total_rewards(trainer, trainer.last_rewards).tolist(), contrast
+def test_a_run_without_rewards_ends(make_trainer):
+    def reward(completions, trainer_state, **kwargs):
+        return [1.0 if trainer_state.global_step == 1 else None] * len(completions)
+
+    trainer = make_trainer(reward_funcs=reward, max_steps=6)
+    with pytest.raises(UsageError, match="reward: 3 batches in a row got no reward"):
+        trainer.train()
+    assert trainer.state.global_step == 4
 
 
-def test_sums_and_contrast_of_rewards(make_trainer, rollout):
-    """Weighted as TRL sums them; NaN where no function could score."""
-    first, second = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, None, None], [0.3] * 7 + [None]
-    sums, contrast = rewarded(make_trainer, rollout, first, second, [1.0, 0.1])
-    assert sums == pytest.approx([1.03] * 4 + [0.03, 1.03, 0.03, math.nan], nan_ok=True)
-    assert contrast == [False, True]
+SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
 
 
-def test_sums_that_differ_by_rounding_are_no_contrast(make_trainer, rollout):
-    """Sizes are those of the summands."""
-    first, second = [0.1, 0.2] * 2 + [1000.0, 1000.1, 1000.0, 1000.0], [0.6, 0.5] * 2 + [0.0] * 4
-    sums, contrast = rewarded(make_trainer, rollout, first, second)
-    assert sums[0] != sums[1]
-    assert contrast == [False, True]
-    first, second = [1000.1, 1000.2] * 2 + [1.0, 0.0] * 2, [1000.0, 1000.1] * 2 + [0.0] * 4
-    assert rewarded(make_trainer, rollout, first, second, [1.0, -1.0])[1] == [False, True]
-    mirrored = [0.3, 0.1, 0.1, 0.3] * 2, [0.1, 0.3, 0.3, 0.1, 0.2, 0.6, 0.6, 0.4]
-    options = {"multi_objective_aggregation": "normalize_then_sum"}
-    assert rewarded(make_trainer, rollout, *mirrored, **options)[1] == [False, True]
+@pytest.mark.parametrize(
+    ("first", "second", "weights", "aggregation"),
+    [
+        # weighted as TRL sums them; no reward where no function could score
+        ([1.0, 1.0, 1.0, 1.0, 0.0, 1.0, NONE, NONE], [0.3] * 7 + [NONE], [1.0, 0.1], SUM_THEN_NORMALIZE),
+        # what differs by rounding has no contrast; sizes are those of the summands
+        ([0.1, 0.2] * 2 + [1000.0, 1000.1] * 2, [0.6, 0.5] * 2 + [0.0] * 4, [1.0, 1.0], SUM_THEN_NORMALIZE),
+        ([1000.1, 1000.2] * 2 + [1.0, 0.0] * 2, [1000.0, 1000.1] * 2 + [0.0] * 4, [1.0, -1.0], SUM_THEN_NORMALIZE),
+        ([0.3, 0.1, 0.1, 0.3] * 2, [0.1, 0.3, 0.3, 0.1, 0.2, 0.6, 0.6, 0.4], [1.0, 1.0], NORMALIZE_THEN_SUM),
+    ],
+)
+def test_groups_with_contrast(first, second, weights, aggregation):
+    trainer = SimpleNamespace(
+        num_generations=4, reward_weights=torch.tensor(weights), multi_objective_aggregation=aggregation
+    )
+    rewards = torch.tensor([first, second]).T
+    assert has_contrast(trainer, rewards).tolist() == [False, True]
+
+
+def test_sums_of_rewards():
+    """NaN where no function could score."""
+    trainer = SimpleNamespace(reward_weights=torch.tensor([1.0, 0.1]))
+    sums = total_rewards(trainer, torch.tensor([[1.0, 0.3], [NONE, 0.3], [NONE, NONE]]))
+    assert sums.tolist() == pytest.approx([1.03, 0.03, NONE], nan_ok=True)
 
 
 def test_rewards_of_environments_may_be_asked_without_completions():
