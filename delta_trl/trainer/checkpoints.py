@@ -79,7 +79,8 @@ class SafeCheckpoints(GRPOTrainer):
             return None
         # a node with folders of its own may have a checkpoint of this name, without the files of the main process
         settings = recorded_settings(checkpoint)
-        is_here = is_complete(checkpoint) and settings == from_main_process(lambda: settings)
+        of_main_process = from_main_process(lambda: settings)
+        is_here = is_complete(checkpoint) and settings == of_main_process
         found = self.accelerator.gather(torch.tensor([is_here], device=self.accelerator.device)).tolist()
         if not all(found):
             number = found.index(False)
