@@ -87,17 +87,17 @@ class SafeCheckpoints(GRPOTrainer):
             _refuse(checkpoint, f"process {number} does not find it: a shared folder is needed for all nodes")
         return checkpoint
 
-    def _run_epoch(self, *args, epoch, train_dataloader, epochs_trained, **kwargs):
+    def _run_epoch(self, *args, **kwargs):
         if self.state.global_step >= self.state.max_steps:
             # transformers checks after each step, and would take one step too many
             self.control.should_training_stop = True
             return
-        if epoch == epochs_trained:
+        epochs_trained = kwargs["epochs_trained"]
+        if kwargs["epoch"] == epochs_trained:
             # TRL's sampler draws a new order for each epoch, and starts anew in a resumed run
-            sampler = _sampler_of(train_dataloader)
+            sampler = _sampler_of(kwargs["train_dataloader"])
             for _ in range(epochs_trained):
                 next(iter(sampler), None)
-        kwargs |= {"epoch": epoch, "train_dataloader": train_dataloader, "epochs_trained": epochs_trained}
         super()._run_epoch(*args, **kwargs)
 
     def _save_checkpoint(self, model, trial):

@@ -80,8 +80,7 @@ class DynamicSampling(GRPOTrainer):
                 return super()._generate_and_score_completions(inputs)
         # Only the number of inputs matters: the prompts come from `prompt_order`.
         size = len(inputs) * self.accelerator.num_processes // self.num_generations
-        sample = self._sample(size)
-        contrast = has_contrast(self, sample.rewards, sample.counts).cpu()
+        sample, contrast = self._sample(size)
         chosen = (~contrast).int().argsort(stable=True)[:size]  # those with contrast first
         numbers = torch.arange(len(sample.rewards)).view(-1, self.num_generations)[chosen].flatten()
         rows = self._own_rows(sample, numbers.tolist())
@@ -108,8 +107,8 @@ class DynamicSampling(GRPOTrainer):
 
     # --- rounds ---
 
-    def _sample(self, size: int) -> "Sample":
-        """Generate until `size` groups have contrast or the rounds are over."""
+    def _sample(self, size: int) -> tuple["Sample", torch.Tensor]:
+        """Generate until `size` groups have contrast or the rounds are over. Also returns which have."""
         # TRL's metrics and its count of tokens are those of the trained groups alone
         metrics = self._metrics["train"]
         tokens = self.state.num_input_tokens_seen
@@ -122,7 +121,7 @@ class DynamicSampling(GRPOTrainer):
             prompts = self._prompts_needed(size, len(contrast), int(contrast.sum()))
         self._metrics["train"] = metrics
         self.state.num_input_tokens_seen = tokens
-        return sample
+        return sample, contrast.cpu()
 
     def _prompts_needed(self, size: int, sampled: int, found: int) -> int:
         """How many prompts the next round takes, so that all processes have equal parts of its completions."""

@@ -3,6 +3,7 @@
 import asyncio
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,14 +14,14 @@ from hypothesis import strategies as st
 from transformers import AddedToken, AutoModelForTokenClassification, Qwen3Config
 from trl.chat_template_utils import qwen3_chat_template
 
-from delta_trl.credit import Given, Turn
+from delta_trl.credit import Given, Responses, Tokens, Turn
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.credit.rules.given import bounds_of
 from delta_trl.report import read_run
 from delta_trl.scoring.texts import TokenTexts
 
 from ..corpus import tiny
-from ..trainers import credit, logged, response_advantages, rollout_of, rollout_with_environment, valid_tokens
+from ..trainers import credit, logged, rollout_of, rollout_with_environment, valid_tokens
 
 
 SEEN: list[dict] = []
@@ -46,9 +47,19 @@ async def halves(completions, **columns):
     return [[(0, len(text) // 2, 0.25), (len(text) // 2, len(text), 2.0)] for text in completions]
 
 
-@pytest.mark.parametrize("options", [{}, {"rollout_func": rollout_with_environment}], ids=["", "tools' texts"])
-def test_weights_of_tokens(make_trainer, rollout, options):
+def tokens_of(n: int = 2, **columns) -> Tokens:
+    """Those of `n` completions 'l m n o p' and an end, in groups of 4, whose advantages are 0, 1, 2, ..."""
+    texts = ["l", " m", " n", " o", " p", None]
+    turn = Turn("l m n o p", 0, 9, 0, 5)
+    responses = Responses(["1+1="] * n, ["l m n o p"] * n, [[13] * 6] * n, columns, [texts] * n, [[turn]] * n)
+    rows = torch.arange(n)
+    policy = SimpleNamespace(responses=lambda: responses)
+    return Tokens(torch.zeros(n, 6).long(), torch.ones(n, 6), rows.float(), groups=rows // 4, policy=policy)
+
+
+def test_weights_of_tokens(make_trainer, rollout):
     SEEN.clear()
+    options = {"rollout_func": rollout_with_environment}
     weights, normalised = (
         rollout(make_trainer(trainer_options={"token_credit": Given(numbers, normalize=normalize), **options}))
         for normalize in (False, True)
@@ -65,27 +76,24 @@ def test_weights_of_tokens(make_trainer, rollout, options):
     assert "<eos>" not in "".join(seen["completions"])
 
 
-def test_spans_in_a_recipe(make_trainer, rollout):
-    options = {"source": "tests.trainer.test_given.halves", "outside": 0.0}
-    functions = {"rollout_func": rollout_of(lambda i: [13, 14, 15, 16, 17, 1])}
-    batch = rollout(make_trainer(**credit("given", **options), trainer_options=functions))
+def test_spans_of_a_source_by_its_path():
+    credit = Given("tests.trainer.test_given.halves", outside=0.0).of_rollout(tokens_of(1))
     # a token that both spans cut has the later one's; the end of sequence belongs to the text before it
-    assert batch["token_coefficients"].tolist() == [[0.25, 0.25, 2.0, 2.0, 2.0, 2.0]] * 8
+    assert credit.weights.tolist() == [0.25, 0.25, 2.0, 2.0, 2.0, 2.0]
 
 
-def test_one_loop_for_all_rollout_batches(make_trainer, rollout):
+def test_one_loop_for_all_rollout_batches():
     LOOPS.clear()
-    trainer = make_trainer(trainer_options={"token_credit": Given(counted)})
-    rollout(trainer)
-    rollout(trainer)
+    rule = Given(counted)
+    rule.of_rollout(tokens_of())
+    rule.of_rollout(tokens_of())
     assert len(LOOPS) == 2
 
 
-def test_no_spans_at_all(make_trainer, rollout):
+def test_no_spans_at_all():
     """As of a completion without text. Not an error: it would end a long run."""
     rule = Given(lambda completions, **_: [[] for _ in completions], outside=0.5)
-    batch = rollout(make_trainer(trainer_options={"token_credit": rule}))
-    assert (batch["token_coefficients"][valid_tokens(batch)] == 0.5).all()
+    assert (rule.of_rollout(tokens_of()).weights == 0.5).all()
 
 
 def page(name: str) -> dict:
@@ -134,69 +142,51 @@ def test_turns_are_what_a_tool_s_text_separates(make_trainer, rollout):
     assert batch["token_coefficients"].tolist() == [[1.0, 1.0, 0.0, 2.0, 2.0, 0.0, 3.0]] * 8
 
 
-@rollout_of
-def six_letters(i: int) -> list[int]:
-    return [13 + (5 * i + t) % 26 for t in range(6)]
-
-
-def test_step_rewards_are_deepseekmaths(make_trainer, rollout):
+def test_step_rewards_are_deepseekmaths():
     """Process supervision written out: all steps of a group are normalised together, a token counts those to come."""
     steps = [[(j, float((3 * i + j) % 5)) for j in range(1, 4 + i % 2, 2)] for i in range(8)]  # last token and reward
-
     # a letter and the space before it are a token
     spans = [None if i == 3 else [(2 * j, 2 * j + 1, r) for j, r in row] for i, row in enumerate(steps)]
+    tokens = tokens_of(8)
     by_steps = Given(lambda **_: spans, what="rewards", outcome_weight=0.5)
-    batch, plain = (
-        rollout(
-            make_trainer(
-                reward_funcs=tiny.reward_every_other,
-                trainer_options={"rollout_func": six_letters, "token_credit": rule},
-            )
-        )
-        for rule in (by_steps, None)
-    )
-    outcome = response_advantages(plain)
-    assert outcome.all()
+    advantages = tokens.padded(by_steps.of_rollout(tokens).advantages)
     for group in (range(4), range(4, 8)):
         rewards = np.array([r for i in group if i != 3 for _, r in steps[i]])
         for i in group:
             for t in range(6):
                 to_come = [] if i == 3 else [r for j, r in steps[i] if j >= t]
                 expected = sum((r - rewards.mean()) / (rewards.std(ddof=1) + 1e-4) for r in to_come)
-                expected += 0.5 * outcome[i].item()
-                assert batch["advantages"][i, t].item() == pytest.approx(expected, abs=1e-4)
+                assert advantages[i, t].item() == pytest.approx(expected + 0.5 * i, abs=1e-4)
 
 
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ([[1.0] * 6] * 7, "7 values"),
+        ([[1.0] * 6], "1 values"),
         (None, "NoneType"),
-        ([[1.0] * 50] * 8, "completion 1: 50 numbers"),
-        ([[(0, 99, 1.0)]] * 8, "0:99"),
-        ([[float("nan")] * 6] * 8, "nan"),
-        ([[-1.0] * 6] * 8, "-1.0"),
-        ([{0: 1.0}] * 8, "completion 1: <class 'dict'>"),
-        ([torch.ones(6)] * 8, "<class 'torch.Tensor'>"),
-        ([[(0, 1)]] * 8, r"\(0, 1\)"),
-        ([[None] * 6] * 8, "None: expected a number for each token"),
-        ([["a"] * 6] * 8, "'a'"),
+        ([[1.0] * 50] * 2, "completion 1: 50 numbers"),
+        ([[(0, 99, 1.0)]] * 2, "0:99"),
+        ([[float("nan")] * 6] * 2, "nan"),
+        ([[-1.0] * 6] * 2, "-1.0"),
+        ([{0: 1.0}] * 2, "completion 1: <class 'dict'>"),
+        ([torch.ones(6)] * 2, "<class 'torch.Tensor'>"),
+        ([[(0, 1)]] * 2, r"\(0, 1\)"),
+        ([[None] * 6] * 2, "None: expected a number for each token"),
+        ([["a"] * 6] * 2, "'a'"),
     ],
     ids=repr,
 )
-def test_what_cannot_be_used_is_named(make_trainer, rollout, returned, message):
-    def source(completions, **columns):
+def test_what_cannot_be_used_is_named(returned, message):
+    def source(**columns):
         return returned
 
-    options = {"token_credit": Given(source), "rollout_func": six_letters}
     with pytest.raises(TokenCreditError, match=rf"source='source'.*{message}"):
-        rollout(make_trainer(trainer_options=options))
+        Given(source).of_rollout(tokens_of())
 
 
-def test_a_column_whose_name_the_source_needs(make_trainer, rollout):
-    data = tiny.dataset().add_column("turns", [3] * 16)
+def test_a_column_whose_name_the_source_needs():
     with pytest.raises(TokenCreditError, match=r"a column 'turns'.*rename it"):
-        rollout(make_trainer(train_dataset=data, trainer_options={"token_credit": Given(counted)}))
+        Given(counted).of_rollout(tokens_of(turns=[3, 3]))
 
 
 PIECES = st.lists(st.sampled_from([None, "", "a", " the"]), min_size=1, max_size=6)
@@ -344,7 +334,7 @@ def test_step_rewards_train_where_outcomes_are_equal(make_trainer):
     options = {
         "reward_funcs": lambda completions, **_: [1.0] * len(completions),
         "trainer_options": {
-            "rollout_func": six_letters,
+            "rollout_func": rollout_of(lambda i: [13] * 6),
             "token_credit": Given(lambda completions, **_: [[float(i)] * 6 for i in range(8)], what="rewards"),
         },
     }

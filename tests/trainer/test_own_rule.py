@@ -9,11 +9,12 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from delta_trl import DeltaGRPOTrainer
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.scoring.rollout import RolloutPolicy
+from delta_trl.trainer.credit_rule import choose_rule
 
 from ..corpus import tiny
 from ..trainers import plain_forward, valid_tokens
@@ -109,9 +110,10 @@ class Misspelt(TokenCredit):
         ({}, "tests.trainer.test_own_rule.Misspelt", "Misspelt overrides neither"),
     ],
 )
-def test_a_rule_that_cannot_be_meant(make_trainer, options, given, message):
+def test_a_rule_that_cannot_be_meant(options, given, message):
+    args = DeltaGRPOConfig("unused", use_cpu=True, bf16=False, **options)
     with pytest.raises(ValueError, match=message):
-        make_trainer(**options, trainer_options={"token_credit": given})
+        choose_rule(given, args, args)
 
 
 # --- both hooks, and what tokens know ---
