@@ -16,9 +16,6 @@ from .main_process import from_main_process
 from .settings import as_json, recorded_settings, settings_of, sharding_of, warn_of_changes
 
 
-OPTIMIZER = ("optimizer*", "global_step*")  # in a checkpoint: of PyTorch and FSDP, and of DeepSpeed
-
-
 class CheckpointPart(Protocol):
     """What has a state of its own in a checkpoint: tensors and plain values. Every process calls both methods."""
 
@@ -168,7 +165,8 @@ def _choose_checkpoint(given: bool | str | None, output_dir: str, sharding: str 
     checkpoint = (last or Path(output_dir, "checkpoint-*")) if given is True else Path(given)
     if not is_complete(checkpoint):
         _refuse(checkpoint, "no complete checkpoint, which has a whole trainer_state.json. Name another one")
-    if not any(path for name in OPTIMIZER for path in checkpoint.glob(name)):
+    of_deepspeed = checkpoint.glob("global_step*")
+    if not [*checkpoint.glob("optimizer*"), *of_deepspeed]:
         _refuse(checkpoint, f"it holds no state of the optimizer. Name {last or 'another checkpoint'}")
     saved = recorded_settings(checkpoint).get("sharding", sharding)
     if saved != sharding:

@@ -17,10 +17,12 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from ..arguments.lookup import nearest
+from ..credit import TokenCredit
 from ..data.columns import check_columns, check_golds
 from ..rewards.reasoning import warn_of_hidden_reasoning
 from ..scoring.checks import check_prompts, check_tokenizer
 from ..scoring.rollout import overridden
+from .settings import prompts_of
 
 
 logger = get_logger(__name__)
@@ -107,7 +109,7 @@ def check_model(
         tokenizer (`PreTrainedTokenizerBase` or `ProcessorMixin`): The model's. A processor's prompts are not read.
         config (`PretrainedConfig`): The model's.
         name (`str`): The model's, for messages.
-        datasets (`dict`): By what messages call them. What is no `Dataset` with a column `prompt` is left out.
+        datasets (`dict`): By what messages call them. Those without prompts to read are left out.
         rewards (`Iterable`): The reward functions.
 
     Returns:
@@ -119,21 +121,22 @@ def check_model(
     check_tokenizer(tokenizer, name)
     if isinstance(tokenizer, ProcessorMixin):
         return []
+    template = args.chat_template_kwargs
+    limit = args.vllm_max_model_length if args.use_vllm else None
     warnings = []
     for title, data in datasets.items():
-        # `with_transform` makes its rows when they are read
-        if not isinstance(data, Dataset) or data.format["type"] == "custom" or "prompt" not in data.column_names:
+        prompts = prompts_of(data)
+        if prompts is None:
             continue
-        prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
-        limit = args.vllm_max_model_length if args.use_vllm else None
         warnings += check_prompts(prompts, tokenizer, config, title, template, limit)
         warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
     return list(dict.fromkeys(warnings))
 
 
-def refuse_ignored_credit(args: GRPOConfig) -> None:
-    """Raise `ValueError` for a loss that gives all tokens of a response the same gradient."""
-    if args.importance_sampling_level == "sequence" and args.loss_type in SPREAD_EVENLY:
+def refuse_ignored_credit(args: GRPOConfig, rule: TokenCredit) -> None:
+    """Raise `ValueError` for a rule with a loss that gives all tokens of a response the same gradient."""
+    gives_credit = rule.credits_rollouts or rule.credits_micro_batches
+    if gives_credit and args.importance_sampling_level == "sequence" and args.loss_type in SPREAD_EVENLY:
         raise ValueError(
             f"importance_sampling_level='sequence' (GSPO) with loss_type={args.loss_type!r} spreads the gradient "
             "evenly over the tokens of a response: of their credit, only the mean would count. Use "

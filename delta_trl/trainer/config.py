@@ -108,6 +108,4 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         # accelerate would divide batches among processes, as TRL's sampler already does
         are_whole = not (batches.split_batches or batches.dispatch_batches)
         expect(are_whole, self, "accelerator_config", "neither split_batches nor dispatch_batches")
-        rule = self.make_rule()  # only to check: arguments are pickled, and serve several trainers
-        if rule.credits_rollouts or rule.credits_micro_batches:
-            refuse_ignored_credit(self)
+        refuse_ignored_credit(self, self.make_rule())  # not kept: arguments are pickled, and serve several trainers

@@ -37,12 +37,11 @@ def choose_rule(given: TokenCredit | str | None, options: CreditArguments, args:
     `args` ignores token credit, the rule gives none, with a warning. `DeltaGRPOConfig` refuses such a loss.
     """
     rule = options.make_rule() if given is None else _given_rule(given, options)
-    if rule.credits_rollouts or rule.credits_micro_batches:
-        try:
-            refuse_ignored_credit(args)
-        except ValueError as error:
-            logger.warning(f"Trains without token credit, as GRPOTrainer does. {error}")
-            return TokenCredit()
+    try:
+        refuse_ignored_credit(args, rule)
+    except ValueError as error:
+        logger.warning(f"Trains without token credit, as GRPOTrainer does. {error}")
+        return TokenCredit()
     return rule
 
 

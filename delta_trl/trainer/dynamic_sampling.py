@@ -308,12 +308,12 @@ def beyond_rounding(values: torch.Tensor, size: torch.Tensor) -> torch.Tensor:  
     return distance * (distance.abs() > ROUNDING * size.nan_to_num().amax(dim=1, keepdim=True))
 
 
-def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor, counts: torch.Tensor | bool = True) -> torch.Tensor:
+def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """
     Which groups (groups,) have something to train: a completion that stands out, and that the loss counts.
 
     Args:
         trainer, rewards: As above.
-        counts (`torch.Tensor` of shape `(completions,)`, *optional*): Which completions the loss counts.
+        counts (`torch.Tensor` of shape `(completions,)`): Which completions the loss counts.
     """
     return (stands_out(trainer, rewards) & counts).view(-1, trainer.num_generations).any(dim=1)

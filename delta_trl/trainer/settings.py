@@ -4,6 +4,7 @@ import datetime
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def settings_of(trainer) -> dict[str, Any]:
         "model": get_config_model_id(trainer.model.config),
         "dataset": trainer.dataset_name,
         "rows": len(data) if has_length(data) else None,
-        "prompts_sha256": _hash_of_prompts(data),
+        "prompts_sha256": _hash_of_prompts(prompts_of(data)),
         "adapter": next((config.to_dict() for config in adapters), None),
         "rewards": list(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
         "processes": args.world_size,
@@ -80,12 +81,18 @@ def sharding_of(accelerator: Accelerator) -> str | None:
     return None
 
 
-def _hash_of_prompts(data: Any) -> str | None:
-    """Hash of all prompts in order; `None` for a stream or a dataset with a transform."""
+def prompts_of(data: Any) -> Sequence | None:
+    """All prompts of a dataset; `None` for a stream, and for a dataset with a transform or without the column."""
     if not isinstance(data, Dataset) or "prompt" not in data.column_names or data.format["type"] == "custom":
         return None
+    return data.with_format(None)["prompt"]
+
+
+def _hash_of_prompts(prompts: Sequence | None) -> str | None:
+    if prompts is None:
+        return None
     digest = hashlib.sha256()
-    for prompt in data.with_format(None)["prompt"]:
+    for prompt in prompts:
         digest.update(ADDRESS.sub("", repr(prompt)).encode())
     return digest.hexdigest()
 

@@ -10,7 +10,6 @@ import math
 import time
 
 import torch
-from accelerate.logging import get_logger
 from trl import GRPOConfig, GRPOTrainer
 
 from ..arguments.errors import UsageError
@@ -25,12 +24,10 @@ from ..scoring.rollout import RolloutPolicy, causal_model, new_recorder, trl_sco
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
-from .credit_rule import RuleOnRecord, card_text, choose_rule
+from .credit_rule import RuleOnRecord, choose_rule
 from .dynamic_sampling import DynamicSampling, stands_out, total_rewards
 from .finite_updates import FiniteUpdates
 
-
-logger = get_logger(__name__)
 
 PATIENCE = 3  # batches of completions in a row without any reward, after which the run ends
 
@@ -114,9 +111,7 @@ class DeltaGRPOTrainer(
             backbone_of(causal_model(self))  # raises if there is none
         rule.check(self)
         self._token_log: TokenLog | None = None
-        if options.log_token_credit and not rule.credits_rollouts:
-            logger.warning(f"log_token_credit is without effect: {card_text(rule)} gives rollout batches no credit.")
-        elif options.log_token_credit:
+        if options.log_token_credit and rule.credits_rollouts:
             self._token_log = TokenLog(self, self._tokenizer)
             self.add_callback(self._token_log)
         self.checkpoint_parts.append(rule)
@@ -138,7 +133,6 @@ class DeltaGRPOTrainer(
             batch["token_coefficients"] = tokens.padded(credit.weights)  # (N,) -> (B, T)
             batch["advantages"] = tokens.padded(credit.advantages)
             self._log_rollout(credit, tokens, policy.forward_passes, time.perf_counter() - start)
-            self._log_groups_that_train(batch["advantages"])
             if self._token_log:
                 self._token_log.observe(batch, tokens, credit, self.last_rewards.cpu())
         return batch
@@ -192,16 +186,15 @@ class DeltaGRPOTrainer(
             if not math.isnan(value):  # undefined in a batch without contrast, say
                 self._metrics["train"][f"credit/{name}"].append(value)
 
-    def _log_groups_that_train(self, advantages: torch.Tensor) -> None:  # (B, T)
-        trains = self.accelerator.gather(advantages.any(dim=1)).view(-1, self.num_generations).any(dim=1)
-        self._log_credit({"no_advantage": 1 - trains.float().mean().item()})
-
     def _log_rollout(self, credit: Credit, tokens: Tokens, forward_passes: int, seconds: float) -> None:
+        rows_that_train = tokens.padded(credit.advantages).any(dim=1)  # (B,)
+        trains = self.accelerator.gather(rows_that_train).view(-1, self.num_generations).any(dim=1)  # by group
         self._log_credit(
             {
                 **credit.metrics,
                 "neutral": float(credit.neutral),
                 **coefficient_statistics(credit.weights, tokens.advantages),
+                "no_advantage": 1 - trains.float().mean().item(),
                 "extra_forward_passes": forward_passes + credit.metrics.get("extra_forward_passes", 0.0),
                 "seconds": seconds,
             }

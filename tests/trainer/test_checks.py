@@ -94,11 +94,9 @@ MISTAKES = [
             "reward_funcs": ["math_reward", math_reward],  # TRL would look for models of these names on the hub
             "top_p": 0.8,
             "generation_kwargs": {"min_p": 0.1},
-            "token_credit": "none",
-            "log_token_credit": 1,
         },
         {"peft_config": LoraConfig(target_modules=["q_proj", "v_porj"])},
-        ["cannot use 16 of 16 golds", "top_p=0.8, min_p=0.1", "log_token_credit", "no module 'v_porj'"],
+        ["cannot use 16 of 16 golds", "top_p=0.8, min_p=0.1", "no module 'v_porj'"],
     ),
     (
         ON_CHATS,

@@ -125,7 +125,7 @@ def test_groups_with_contrast(first, second, weights, aggregation):
         num_generations=4, reward_weights=torch.tensor(weights), multi_objective_aggregation=aggregation
     )
     rewards = torch.tensor([first, second]).T
-    assert has_contrast(trainer, rewards).tolist() == [False, True]
+    assert has_contrast(trainer, rewards, torch.ones(8).bool()).tolist() == [False, True]
 
 
 def test_sums_of_rewards():
