@@ -47,11 +47,11 @@ class SafeCheckpoints(GRPOTrainer):
 
     dataset_name: str | None = None
     recipe: dict = {}  # noqa: RUF012 (replaced, never changed)
-    _settings: dict | None = None  # the settings at the start of training
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.checkpoint_parts: list[CheckpointPart] = []
+        self._settings: dict[str, Any] = {}  # those at the start of training: callbacks may change some
 
     def settings(self) -> dict[str, Any]:
         """The settings to record, as in [`settings.settings_of`]. A subclass may add its own."""
@@ -102,8 +102,7 @@ class SafeCheckpoints(GRPOTrainer):
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         if self.is_world_process_zero():
             begin_checkpoint(folder)
-            # the settings of the start: callbacks may have changed some since
-            write_json(self._settings or as_json(self.settings()), folder / SETTINGS)
+            write_json(self._settings, folder / SETTINGS)
         self.accelerator.wait_for_everyone()
         for part in self.checkpoint_parts:
             state = part.state_dict()

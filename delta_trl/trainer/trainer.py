@@ -12,15 +12,14 @@ import time
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from ..arguments.errors import UsageError
 from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_statistics
 from ..report.token_log.log import TokenLog
-from ..rewards.failures import explain_failures
 from ..rewards.registry import with_names
 from ..scoring.padding_free import PaddingFree
 from ..scoring.prompts import stop_tokens
 from ..scoring.recorder import backbone_of
 from ..scoring.rollout import RolloutPolicy, causal_model, new_recorder, trl_scores_rollouts
+from .checked_rewards import CheckedRewards
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
@@ -29,14 +28,12 @@ from .dynamic_sampling import DynamicSampling, stands_out, total_rewards
 from .finite_updates import FiniteUpdates
 
 
-PATIENCE = 3  # batches of completions in a row without any reward, after which the run ends
-
-
 class DeltaGRPOTrainer(
     RuleOnRecord,
     PaddingFree,
     FiniteUpdates,  # before a checkpoint is begun
     SafeCheckpoints,
+    CheckedRewards,
     DynamicSampling,  # last: the others see the groups that are trained, not the rounds
     GRPOTrainer,
 ):
@@ -77,8 +74,6 @@ class DeltaGRPOTrainer(
     >>> trainer.train()
     ```
     """
-
-    _batches_without_rewards = 0
 
     def __init__(
         self,
@@ -162,24 +157,7 @@ class DeltaGRPOTrainer(
             micro_batch["advantages"] = tokens.padded(credit.advantages)
             self._log_credit(credit.metrics)
 
-    # --- rewards and logs ---
-
-    def _calculate_rewards(self, *args, **kwargs):
-        given = self.reward_funcs  # restored below: other code reads this list
-        self.reward_funcs = [explain_failures(*pair) for pair in zip(given, self.reward_func_names, strict=True)]
-        try:
-            rewards = super()._calculate_rewards(*args, **kwargs)  # of all processes; NaN is no reward
-        finally:
-            self.reward_funcs = given
-        if self.model.training:
-            self._batches_without_rewards = self._batches_without_rewards + 1 if rewards.isnan().all() else 0
-        if self._batches_without_rewards == PATIENCE:
-            raise UsageError(
-                f"{', '.join(self.reward_func_names)}: {PATIENCE} batches in a row got no reward, so nothing is "
-                "trained. The log has a row of each. Check that its reference answer or tests can be used, and that "
-                "what the reward needs works."
-            )
-        return rewards
+    # --- logs ---
 
     def _log_credit(self, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
