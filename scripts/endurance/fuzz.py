@@ -14,6 +14,7 @@ import random
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from delta_trl.rewards import CodeReward, MathReward
@@ -21,7 +22,7 @@ from tests.corpus.host import CANARY, Host
 from tests.corpus.programs import ATTACKS, LASTING
 
 from .fuzz_answers import draw
-from .fuzz_programs import breed
+from .fuzz_programs import Attack, breed
 
 
 # A check that hangs takes longer than its deadline and this. Wall time on a busy machine, in which a worker may have
@@ -30,51 +31,73 @@ GRACE_SECONDS = 30.0
 ANSWER_SECONDS = 3.0
 PROGRAM_SECONDS = 0.5
 PROGRAMS_AT_ONCE = 2
+PROGRAMS_IN_A_BATCH = 40
 PARTS = {"answers": 5_000, "programs": 250}  # sizes; each part is reported
 GOOD = ["print(input())"], [{"inputs": ["7"], "outputs": ["7"]}]
 
 
 def fuzz_answers(count: int, seed: int, seconds: float, tier: str | None = None) -> dict:
-    """Check one answer at a time, so that each is timed by itself."""
-    rng, reward = random.Random(seed), MathReward(timeout=ANSWER_SECONDS, num_workers=1)
-    failures, kinds, slowest = [], collections.Counter(), 0.0
+    """Check one answer at a time, so that each is timed by itself. Answers know no `tier`."""
+    rng = random.Random(seed)
+    reward = MathReward(timeout=ANSWER_SECONDS, num_workers=1)
+    failures = []
+    kinds: collections.Counter = collections.Counter()
+    slowest = 0.0
     started = time.monotonic()
     while kinds.total() < count and time.monotonic() - started < seconds:
         kind, gold, completion, wanted = draw(rng)
-        began, columns = time.monotonic(), {}
+        columns: dict = {}
+        began = time.monotonic()
         (score,) = reward([completion], [gold], log_extra=columns.__setitem__)
         took = time.monotonic() - began
         kinds[kind] += 1
         slowest = max(slowest, took)
-        if took > ANSWER_SECONDS + GRACE_SECONDS or score is None or (wanted is not None and score != wanted):
-            failure = {"kind": kind, "gold": gold, "completion": completion, "label": wanted, "score": score}
-            failures.append(failure | {"verdict": columns["verdict"][0], "seconds": round(took, 3)})
-    report = {"answers": kinds.total(), "asked": count, "seed": seed, "kinds": dict(kinds)}
-    return report | {"slowest_seconds": round(slowest, 3), "failures": failures}
+        misjudged = score is None or (wanted is not None and score != wanted)
+        if misjudged or took > ANSWER_SECONDS + GRACE_SECONDS:
+            failure = {
+                "kind": kind,
+                "gold": gold,
+                "completion": completion,
+                "label": wanted,
+                "score": score,
+                "verdict": columns["verdict"][0],
+                "seconds": round(took, 3),
+            }
+            failures.append(failure)
+    return {
+        "done": kinds.total(),
+        "kinds": dict(kinds),
+        "slowest_seconds": round(slowest, 3),
+        "failures": failures,
+    }
 
 
 def fuzz_programs(count: int, seed: int, seconds: float, tier: str | None = None) -> dict:
     """Run batches on two workers. After each, check that the host is unchanged and that a good program passes."""
     rng = random.Random(seed)
     os.environ["DELTA_TRL_CANARY"] = CANARY
-    verdicts, failures, slowest = collections.Counter(), [], 0.0
+    verdicts: collections.Counter = collections.Counter()
+    failures: list[dict] = []
+    slowest = 0.0
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         host = Host(Path(directory))
         reward = CodeReward(timeout=PROGRAM_SECONDS, memory_mb=256, workers=PROGRAMS_AT_ONCE, tier=tier)
         try:
             while verdicts.total() < count and time.monotonic() - started < seconds:
-                batch = [breed(ATTACKS, LASTING, rng) for _ in range(min(40, count - verdicts.total()))]
+                size = min(PROGRAMS_IN_A_BATCH, count - verdicts.total())
+                batch = [breed(ATTACKS, LASTING, rng) for _ in range(size)]
                 with ThreadPoolExecutor(PROGRAMS_AT_ONCE) as threads:
-                    graded = list(threads.map(lambda one: grade(reward, host, one), batch))
+                    graded = list(threads.map(partial(grade, reward, host), batch))
                 for (name, program, tests), (score, verdict, took) in zip(batch, graded, strict=True):
-                    verdicts[verdict.split(" at ")[0].split(" of ")[0]] += 1
+                    kind = verdict.split(" at ")[0].split(" of ")[0]
+                    verdicts[kind] += 1
                     slowest = max(slowest, took)
                     cases = len(tests.get("inputs") or tests.get("test_list") or "1")
                     if score != 0.0 or took > PROGRAM_SECONDS * cases + GRACE_SECONDS:
-                        failure = {"name": name, "program": program, "tests": tests, "verdict": verdict}
-                        failures.append(failure | {"seconds": round(took, 3)})
-                names = [one[0] for one in batch]
+                        failure = {"name": name, "program": program, "tests": tests}
+                        failures.append({**failure, "verdict": verdict, "seconds": round(took, 3)})
+                names = [name for name, _, _ in batch]
                 if host.state() != host.before:
                     failures.append({"name": "the host was changed", "state": str(host.state()), "by": names})
                     break
@@ -84,16 +107,27 @@ def fuzz_programs(count: int, seed: int, seconds: float, tier: str | None = None
             reward.sandbox.close()
             host.close()
             del os.environ["DELTA_TRL_CANARY"]
-    report = {"programs": verdicts.total(), "asked": count, "seed": seed, "tier": reward.sandbox.tier}
-    return report | {"verdicts": dict(verdicts), "slowest_seconds": round(slowest, 3), "failures": failures}
+    return {
+        "done": verdicts.total(),
+        "tier": reward.sandbox.tier,
+        "verdicts": dict(verdicts),
+        "slowest_seconds": round(slowest, 3),
+        "failures": failures,
+    }
 
 
-def grade(reward: CodeReward, host: Host, attack: tuple) -> tuple[float | None, str, float]:
+def grade(reward: CodeReward, host: Host, attack: Attack) -> tuple[float | None, str, float]:
+    """Score, verdict and seconds of a program, in which the host's secrets and addresses are filled in."""
     _, program, tests = attack
-    columns, began = {}, time.monotonic()
+    completion = f"```python\n{host.fill_in(program)}\n```"
     filled = json.loads(host.fill_in(json.dumps(tests)))
-    (score,) = reward([f"```python\n{host.fill_in(program)}\n```"], [filled], log_extra=columns.__setitem__)
+    columns: dict = {}
+    began = time.monotonic()
+    (score,) = reward([completion], [filled], log_extra=columns.__setitem__)
     return score, columns["code_verdict"][0], time.monotonic() - began
+
+
+FUZZERS = {"answers": fuzz_answers, "programs": fuzz_programs}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -105,18 +139,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tier", choices=("A", "B"), help="of the sandbox; by default the best")
     parser.add_argument("--failures", type=Path, default=Path("fuzz_failures.jsonl"))
     options = parser.parse_args(arguments)
-    failed, missing = 0, 0
-    for kind, fuzz in (("answers", fuzz_answers), ("programs", fuzz_programs)):
-        count, deadline = getattr(options, kind), time.monotonic() + options.seconds
+    failed = 0
+    missing = 0
+    for kind, fuzz in FUZZERS.items():
+        count = getattr(options, kind)
+        deadline = time.monotonic() + options.seconds
+        missing += count
         for number, start in enumerate(range(0, count, PARTS[kind])):
+            seed = options.seed + number
+            size = min(PARTS[kind], count - start)
             left = max(0.0, deadline - time.monotonic())
-            report = fuzz(min(PARTS[kind], count - start), options.seed + number, left, options.tier)
+            report = fuzz(size, seed, left, options.tier)
             failures = report.pop("failures")
-            print(json.dumps(report), flush=True)
+            print(json.dumps({"kind": kind, "seed": seed, "asked": size, **report}), flush=True)
             with options.failures.open("a") as file:
                 file.writelines(json.dumps(failure) + "\n" for failure in failures)
-            failed, missing = failed + len(failures), missing + report["asked"] - report[kind]
-    print(f"{failed} failures" + (f", in {options.failures}" if failed else ""))
+            failed += len(failures)
+            missing -= report["done"]
+    place = f", in {options.failures}" if failed else ""
+    print(f"{failed} failures{place}")
     if missing:
         print(f"{missing} were not done: --seconds {options.seconds:g} were over, or the host was changed.")
     return int(bool(failed or missing))

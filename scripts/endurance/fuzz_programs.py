@@ -54,14 +54,20 @@ def unguessable(tests: dict, rng: random.Random) -> dict:
 
 def mutate(program: str, other: str, rng: random.Random) -> str:
     """One change: of a line, of a number, of a character, or of how it is run and with what else."""
-    lines, others = program.split("\n"), other.split("\n")
-    place, line = rng.randrange(len(lines)), rng.choice(others)
+    lines = program.split("\n")
+    place = rng.randrange(len(lines))
+    old = lines[place]
+    line = rng.choice(other.split("\n"))
     kind = rng.randrange(6 + len(WRAPPERS))
-    if kind < 4:  # without a line, with one twice, with one of the other's inserted or put in its place
-        new = [], [lines[place]] * 2, [line, lines[place]], [line]
-        return "\n".join([*lines[:place], *new[kind], *lines[place + 1 :]])
+    if kind < 4:
+        without = []
+        twice = [old, old]
+        inserted = [line, old]
+        replaced = [line]
+        lines[place : place + 1] = (without, twice, inserted, replaced)[kind]
+        return "\n".join(lines)
     if kind == 4:
-        numbers = [*re.finditer(r"(?<![\w.])\d+(?![\w.])", program)]
+        numbers = list(re.finditer(r"(?<![\w.])\d+(?![\w.])", program))
         start, end = rng.choice(numbers).span() if numbers else (0, 0)
         return program[:start] + str(rng.choice(NUMBERS)) + program[end:]
     if kind == 5:
