@@ -27,7 +27,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -36,7 +35,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "delta_trl"
-SECONDS, PROCESSES = 1800, 100  # for the tests of one mutant: one that starts workers without end takes all memory
+# For the tests of one mutant. One that starts workers without end would take all memory.
+SECONDS = 1800
+PROCESSES = 100
 # What is tested by the tests of other packages, in this order
 TESTED_BY = {
     "arguments": ("commands",),
@@ -46,9 +47,21 @@ TESTED_BY = {
     "cli.py": ("commands", "evaluation"),
     "files.py": ("report", "commands", "evaluation"),
 }
-PAIRS = [(ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)]
-PAIRS += [(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)]
-OTHER_OPERATOR = {**dict(PAIRS), **{b: a for a, b in PAIRS}, ast.FloorDiv: ast.Mult}
+PAIRS = [
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Add, ast.Sub),
+    (ast.Mult, ast.Div),
+    (ast.And, ast.Or),
+]
+OTHER_OPERATOR = {ast.FloorDiv: ast.Mult}
+for one, other in PAIRS:
+    OTHER_OPERATOR[one] = other
+    OTHER_OPERATOR[other] = one
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "300"]  # of pytest
 
 
 def mutated(node: ast.AST) -> ast.AST | None:
@@ -78,81 +91,108 @@ def mutated(node: ast.AST) -> ast.AST | None:
     return node
 
 
-def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str, int | None]]:
-    """Where a mutant can be put: the parent, its field, and the index in it if that is a list. Skips annotations,
-    messages of errors and texts."""
+def places(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes in which a mistake can be made. Skips annotations, messages of errors and texts."""
     for field, value in ast.iter_fields(tree):
         if field in ("annotation", "returns", "decorator_list") or isinstance(value, ast.JoinedStr):
             continue
-        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+        for child in value if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or isinstance(child, (ast.Raise, ast.Import, ast.ImportFrom)):
                 continue
             if mutated(child) is not None:
-                yield tree, field, index
+                yield child
             yield from places(child)
 
 
 def mutants(root: Path, count: int, seed: int, only: str = "") -> list[tuple[str, int]]:
     """Files of the package, and which of their places to change; each place is as likely. `only` is searched for in
     the files' names."""
-    files = sorted(path.relative_to(root).as_posix() for path in (root / PACKAGE).rglob("*.py"))
-    files = [file for file in files if re.search(only, file)]
-    every = [(file, i) for file in files for i, _ in enumerate(places(ast.parse((root / file).read_text())))]
+    every = []
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        file = path.relative_to(root).as_posix()
+        if re.search(only, file):
+            found = places(ast.parse(path.read_text()))
+            every += [(file, number) for number, _ in enumerate(found)]
     return random.Random(seed).sample(every, min(count, len(every)))
+
+
+def identity(row: dict) -> tuple:
+    """What tells a mutant from the others of its file, on whatever line it is."""
+    return row["function"], row["was"], row["is"], row.get("nth", 0)
 
 
 def killed_before(root: Path, rows: list[dict]) -> list[tuple[str, int]]:
     """The mutants of rows that were killed, as far as their code is still there, on whatever line."""
-
-    def key(row: dict) -> tuple:
-        return row["file"], row["function"], row["was"], row["is"], row.get("nth", 0)
-
-    wanted, found = {key(row) for row in rows if row["killed"]}, {}
-    for file in sorted({row["file"] for row in rows}):
+    wanted: dict[str, set[tuple]] = {}
+    for row in rows:
+        if row["killed"]:
+            wanted.setdefault(row["file"], set()).add(identity(row))
+    found = []
+    for file, of_file in sorted(wanted.items()):
         source = (root / file).read_text() if (root / file).exists() else ""
-        found |= {key({"file": file, **one}): (file, place) for place, one in enumerate(records(source))}
-    print(f"{len(wanted)} mutants were killed; the code of {len(wanted & found.keys())} is still there")
-    return [found[one] for one in sorted(wanted & found.keys())]
+        for place, record in enumerate(records(source)):
+            if identity(record) in of_file:
+                found.append((file, place))
+    print(f"{sum(map(len, wanted.values()))} mutants were killed; the code of {len(found)} is still there")
+    return found
 
 
 def function_at(tree: ast.AST, line: int) -> str:
     """The functions and classes, from the outermost, in which a line stands."""
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    around = [node for node in ast.walk(tree) if isinstance(node, scopes) and node.lineno <= line <= node.end_lineno]
-    return ".".join(node.name for node in sorted(around, key=lambda node: node.lineno))
+    found = [node for node in ast.walk(tree) if isinstance(node, scopes)]
+    around = [node for node in found if node.lineno <= line <= node.end_lineno]
+    around.sort(key=lambda node: node.lineno)
+    return ".".join(node.name for node in around)
 
 
 def records(source: str) -> Iterator[dict]:
     """What is changed at each place; `nth` counts equal changes within a function."""
-    tree, seen = ast.parse(source), Counter()
-    for parent, field, index in places(tree):
-        old = getattr(parent, field) if index is None else getattr(parent, field)[index]
-        was, now = ast.unparse(old)[:200], ast.unparse(ast.copy_location(mutated(old), old))[:200]
-        one = {"line": old.lineno, "function": function_at(tree, old.lineno), "was": was, "is": now}
-        same = one["function"], was, now
-        yield {**one, "nth": seen[same]}
+    tree = ast.parse(source)
+    seen: Counter = Counter()
+    for old in places(tree):
+        record = {
+            "line": old.lineno,
+            "function": function_at(tree, old.lineno),
+            "was": ast.unparse(old)[:200],
+            "is": ast.unparse(ast.copy_location(mutated(old), old))[:200],
+        }
+        same = identity(record)
+        yield {**record, "nth": seen[same]}
         seen[same] += 1
+
+
+class Replace(ast.NodeTransformer):
+    """Puts one node in the place of another."""
+
+    def __init__(self, old: ast.AST, new: ast.AST):
+        self.old = old
+        self.new = new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self.new if node is self.old else self.generic_visit(node)
 
 
 def mutate(source: str, number: int) -> tuple[str, dict]:
     """The source with a mistake at that place, and a record of what was changed."""
     tree = ast.parse(source)
-    parent, field, index = list(places(tree))[number]
-    old = getattr(parent, field) if index is None else getattr(parent, field)[index]
-    new = ast.copy_location(mutated(old), old)
-    if index is None:
-        setattr(parent, field, new)
-    else:
-        getattr(parent, field)[index] = new
-    return ast.unparse(ast.fix_missing_locations(tree)), next(islice(records(source), number, None))
+    old = list(places(tree))[number]
+    changed = Replace(old, mutated(old)).visit(tree)
+    record = list(records(source))[number]
+    return ast.unparse(ast.fix_missing_locations(changed)), record
 
 
 def concerned(file: str, root: Path) -> list[str]:
     """The test files that concern a file of the package, those named after it first."""
-    room, tests = Path(file).parts[1], root / "tests"
-    is_module = room.endswith(".py")
-    found = sorted(tests.glob("test_*.py")) if is_module else []
-    for name in TESTED_BY.get(room, () if is_module else (room,)):
+    tests = root / "tests"
+    room = Path(file).parts[1]
+    if room.endswith(".py"):
+        found = sorted(tests.glob("test_*.py"))
+        others = TESTED_BY.get(room, ())
+    else:
+        found = []
+        others = TESTED_BY.get(room, (room,))
+    for name in others:
         found += sorted((tests / name).rglob("test_*.py"))
     found.sort(key=lambda path: Path(file).stem not in path.stem)  # stable
     return [path.relative_to(root).as_posix() for path in found]
@@ -167,40 +207,53 @@ def pass_all(root: Path, tests: list[str], *options: str) -> bool:
     """Whether all tests pass, or there are none. In a forked process, which need not import torch and TRL again."""
     pid = os.fork()
     if pid == 0:
-        os.setpgid(0, 0)
-        sink = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(sink, stream)
         code = 1
         try:
-            os.chdir(root)
-            sys.path[:] = [str(root), *(path for path in sys.path if path not in ("", str(ROOT)))]
-            os.environ["PYTHONPATH"] = str(root)
-            os.environ["CI"] = "1"  # a mutant with which the sandbox cannot be set up is killed, not skipped
-            fixed = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "300"]
-            code = pytest.main([*fixed, *options, *tests])
+            code = run_silently(root, [*OPTIONS, *options, *tests])
         finally:
             os._exit(code)
-    started, family = time.monotonic(), set()
-    done, status = 0, 1
+    started = time.monotonic()
+    family: set[psutil.Process] = set()
+    done = 0
+    status = 1
     while not done and time.monotonic() - started < SECONDS and len(family) < PROCESSES:
         time.sleep(0.5)
         family |= set(psutil.Process(pid).children(recursive=True))
         family = {process for process in family if process.is_running()}
         done, status = os.waitpid(pid, os.WNOHANG)
-    for process in family if done else {*family, psutil.Process(pid)}:  # what it has left behind, too
+    if not done:
+        family.add(psutil.Process(pid))
+    for process in family:  # what it has left behind, too
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     return bool(done) and os.waitstatus_to_exitcode(status) in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
+def run_silently(root: Path, arguments: list[str]) -> int:
+    """pytest's exit code for the copy of the repository in `root`."""
+    os.setpgid(0, 0)
+    sink = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(sink, stream)
+    os.chdir(root)
+    others = [path for path in sys.path if path not in ("", str(ROOT))]
+    sys.path[:] = [str(root), *others]
+    os.environ["PYTHONPATH"] = str(root)
+    os.environ["CI"] = "1"  # a mutant with which the sandbox cannot be set up is killed, not skipped
+    return pytest.main(arguments)
+
+
 def copied(folder: Path) -> Path:
     """The repository's files in a folder of their own, so that nobody else sees a mutant."""
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    for file in filter(None, files.split("\0")):
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True)
+    for file in filter(None, listed.stdout.split("\0")):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / file, folder / file)
     return folder
+
+
+def read_rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def main() -> None:
@@ -212,11 +265,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs/mutants.jsonl"))
     args = parser.parse_args()
     if args.again:
-        chosen = killed_before(ROOT, [json.loads(line) for line in args.again.read_text().splitlines()])
+        chosen = killed_before(ROOT, read_rows(args.again))
     else:
         chosen = mutants(ROOT, args.count, args.seed, args.only)
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    rows = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
+    rows = read_rows(args.output) if args.output.exists() else []
     done = {(row["file"], row["place"]) for row in rows}
     import trl.trainer.grpo_trainer  # noqa: F401 (once for all mutants)
 
@@ -227,16 +280,19 @@ def main() -> None:
         for number, (file, place) in enumerate(chosen, start=1):
             if (file, place) in done:
                 continue
-            source, started = (root / file).read_text(), time.monotonic()
+            started = time.monotonic()
+            source = (root / file).read_text()
             changed, record = mutate(source, place)
             (root / file).write_text(changed)
             killed = not survives(root, concerned(file, root))
             (root / file).write_text(source)
             seconds = round(time.monotonic() - started, 1)
-            rows.append({"file": file, "place": place, **record, "killed": killed, "seconds": seconds})
+            row = {"file": file, "place": place, **record, "killed": killed, "seconds": seconds}
+            rows.append(row)
             with args.output.open("a") as output:
-                output.write(json.dumps(rows[-1]) + "\n")
-            print(f"{number}/{len(chosen)} {'killed' if killed else 'SURVIVED'} {file}:{record['line']} ({seconds} s)")
+                output.write(json.dumps(row) + "\n")
+            outcome = "killed" if killed else "SURVIVED"
+            print(f"{number}/{len(chosen)} {outcome} {file}:{record['line']} ({seconds} s)")
         if not survives(root, concerned(chosen[0][0], root)):
             sys.exit("The tests fail without a mutant now: what has changed meanwhile may have killed some.")
     print(f"{sum(row['killed'] for row in rows)} of {len(rows)} mutants killed")
