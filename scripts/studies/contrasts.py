@@ -1,7 +1,7 @@
 """Outcomes of finished runs, their paired comparisons, and tables of them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -22,7 +22,9 @@ OUTCOMES = {
     "accuracy at equal minutes": "Accuracy after as many minutes of training",
 }
 MAX_GRAD_NORM = 1.0  # of arms that set none
-Cells = dict[tuple[str, str], dict[int, dict]]  # rows by task and arm, then by seed
+Pair = tuple[str, str]
+Cells = dict[Pair, dict[int, dict]]  # rows by task and arm, then by seed
+Differences = dict[Pair, dict[int, float]]  # by task and contrast, then by seed
 
 
 def outcome(row: dict, name: str, beside: list[dict]) -> float:
@@ -32,18 +34,22 @@ def outcome(row: dict, name: str, beside: list[dict]) -> float:
     if name == "area":
         return mean(row["reward"])
     if name == "entropy":
-        return mean(row["entropy"][-len(row["entropy"]) // 4 :])
+        last_quarter = row["entropy"][-len(row["entropy"]) // 4 :]
+        return mean(last_quarter)
+    if name == "accuracy at equal tokens":
+        return accuracy_at_equal(row, generated_tokens, beside)
+    if name == "accuracy at equal minutes":
+        return accuracy_at_equal(row, minutes, beside)
+    looks = row.get("looks", [])
     if name == "looks":
-        return mean([look["accuracy"] for look in row["looks"] if look["rollouts"]])
+        return mean([look["accuracy"] for look in looks if look["rollouts"]])
     if name == "first look":
-        return row["looks"][1]["accuracy"]
+        return looks[1]["accuracy"]
     if name == "last looks":
-        return mean([look["accuracy"] for look in row["looks"][-3:]])
-    if name.startswith("accuracy at equal "):
-        spent = generated_tokens if name.endswith("tokens") else minutes
-        return accuracy_at(row, spent(row), min(spent(one)[-1] for one in beside))
-    looks = [look["solved"] for look in row.get("looks", [])[-1:]]
-    return pass_at(max([row["solved_after"], *looks], key=len), int(name.removeprefix("pass@")))  # most samples
+        return mean([look["accuracy"] for look in looks[-3:]])
+    solved = [row["solved_after"], *(look["solved"] for look in looks[-1:])]
+    most_samples = max(solved, key=len)
+    return pass_at(most_samples, int(name.removeprefix("pass@")))
 
 
 def mean(values: list[float | None]) -> float:
@@ -55,32 +61,46 @@ def mean(values: list[float | None]) -> float:
 def pass_at(solved: list[int], k: int) -> float:
     """Pass@k, from the counts of problems that 0, 1, ... of n samples solve: the mean of 1 - C(n-c, k) / C(n, k)."""
     n = len(solved) - 1
-    return sum(count * (1 - math.comb(n - c, k) / math.comb(n, k)) for c, count in enumerate(solved)) / sum(solved)
+    total = 0.0
+    for c, count in enumerate(solved):
+        all_wrong = math.comb(n - c, k) / math.comb(n, k)
+        total += count * (1 - all_wrong)
+    return total / sum(solved)
 
 
 def generated_tokens(row: dict) -> np.ndarray:
     """Millions of tokens, also of dropped groups and of continuations, at the start and after each rollout batch."""
     completions = 64 if row["task"] in ("sums", "fruits") else 128  # of a rollout batch
     trained = np.array(row["length"]) * completions / 1e6
-    ratio = row["dynamic_sampling"].get("tokens_per_trained_token", np.ones_like(trained))
-    continued = np.array(row.get("continued_tokens") or np.zeros_like(trained)) / 1e6
-    return np.cumsum([0.0, *(trained * ratio + continued)])
+    per_trained = np.array(row["dynamic_sampling"].get("tokens_per_trained_token", 1.0))
+    continued = np.array(row.get("continued_tokens") or 0.0) / 1e6
+    of_batches = trained * per_trained + continued
+    return np.cumsum([0.0, *of_batches])
 
 
 def minutes(row: dict) -> np.ndarray:
     """Minutes of training, without evaluations, at the start and after each rollout batch."""
-    return np.cumsum([0.0, *np.reshape(row["step_seconds"], (len(row["length"]), -1)).sum(axis=1)]) / 60
+    of_steps = np.reshape(row["step_seconds"], (len(row["length"]), -1))
+    return np.cumsum([0.0, *of_steps.sum(axis=1)]) / 60
 
 
-def accuracy_at(row: dict, spent: np.ndarray, effort: float) -> float:
-    """By a straight line between looks; without looks, between the rewards of the batches' first completions."""
-    if "looks" in row:
-        found = {look["rollouts"]: look["accuracy"] for look in row["looks"]}
-        found = {n: row["accuracy_before"] if a is None else a for n, a in found.items()}
-    else:
+def accuracy_at_equal(row: dict, spent: Callable[[dict], np.ndarray], beside: list[dict]) -> float:
+    """The accuracy after as much as the row has spent that spent least."""
+    effort = min(spent(other)[-1] for other in beside)
+    found = accuracies(row)
+    return float(np.interp(effort, spent(row)[list(found)], list(found.values())))
+
+
+def accuracies(row: dict) -> dict[int, float]:
+    """By rollout batches: those of the looks; without looks, the rewards of the batches' first completions."""
+    if "looks" not in row:
         rewards = row["dynamic_sampling"].get("reward_before", row["reward"])
-        found = {**dict(enumerate(rewards)), len(rewards): row["accuracy_after"]}
-    return float(np.interp(effort, spent[list(found)], list(found.values())))
+        return {**dict(enumerate(rewards)), len(rewards): row["accuracy_after"]}
+    found = {}
+    for look in row["looks"]:
+        unknown = look["accuracy"] is None
+        found[look["rollouts"]] = row["accuracy_before"] if unknown else look["accuracy"]
+    return found
 
 
 def cells_of(plan: Plan, family: Family, rows: Rows) -> Cells:
@@ -95,7 +115,8 @@ def cells_of(plan: Plan, family: Family, rows: Rows) -> Cells:
         found |= plan.finished(plan.sections[name], rows)
     begun: dict[str, set] = {}
     for (task, _), of_seeds in found.items():
-        begun.setdefault(task, set()).update(row["start_model"] for row in of_seeds.values() if "start_model" in row)
+        models = {row["start_model"] for row in of_seeds.values() if "start_model" in row}
+        begun.setdefault(task, set()).update(models)
     if mixed := [task for task, models in begun.items() if len(models) > 1]:
         raise ValueError(
             f"The rows of {', '.join(mixed)} began at different start models (their `start_model` differs), so they "
@@ -104,26 +125,32 @@ def cells_of(plan: Plan, family: Family, rows: Rows) -> Cells:
     return found
 
 
-def differences(family: Family, name: str, found: Cells) -> dict[tuple[str, str], dict[int, float]]:
+def weights_of(task: str, contrast: str) -> dict[Pair, float]:
+    """The weight of each task and arm: in `x - y`, `a - 0.5 b`, that of task y and arm b is 0.5."""
+    weights = {}
+    for name, of_task in terms(task).items():
+        for arm, of_arm in terms(contrast).items():
+            weights[name, arm] = of_task * of_arm
+    return weights
+
+
+def differences(family: Family, name: str, found: Cells) -> Differences:
     """
-    Values of an outcome by task and contrast, then by seed: on the seeds that all of the family's arms have there.
-    Contrasts with an arm that did not run on a task are left out.
+    Values of an outcome on the seeds that all of the family's arms have for a task. Contrasts with an arm
+    that did not run on a task are left out.
     """
-    values: dict[tuple[str, str], dict[int, float]] = {}
+    values: Differences = {}
     for task in family.tasks:
-        weights: dict[str, dict] = {}
-        for contrast in family.contrasts:
-            cells = {(t, a): v * w for t, v in terms(task).items() for a, w in terms(contrast).items()}
-            if all(cell in found for cell in cells):
-                weights[contrast] = cells
-        used = {cell for cells in weights.values() for cell in cells}
+        contrasts = {contrast: weights_of(task, contrast) for contrast in family.contrasts}
+        contrasts = {contrast: weights for contrast, weights in contrasts.items() if found.keys() >= weights.keys()}
+        used = set().union(*contrasts.values())
         seeds = sorted(set.intersection(*(set(found[cell]) for cell in used))) if used else []
-        for contrast, cells in weights.items():
-            values[task, contrast] = {}
+        for contrast, weights in contrasts.items():
+            of_seeds = values[task, contrast] = {}
             for seed in seeds:
-                rows = {cell: found[cell][seed] for cell in cells}
-                parts = [w * outcome(rows[cell], name, list(rows.values())) for cell, w in cells.items()]
-                values[task, contrast][seed] = sum(parts)
+                beside = [found[cell][seed] for cell in weights]
+                parts = [w * outcome(found[cell][seed], name, beside) for cell, w in weights.items()]
+                of_seeds[seed] = sum(parts)
     return values
 
 
@@ -133,33 +160,48 @@ def compare(plan: Plan, family: Family, name: str, rows: Rows) -> list[dict]:
     interval, `p` of a two-sided t-test, and `p_holm`, corrected as the family says.
     """
     by_task = differences(family, name, cells_of(plan, family, rows))
-    samples: dict[tuple[str, str], list[float]] = {}
-    for (task, contrast), of_seeds in by_task.items():
-        if family.unit == "seed":
-            samples[task, contrast] = list(of_seeds.values())
-        elif family.unit == "task" and of_seeds:
-            samples.setdefault(("all", contrast), []).append(mean(list(of_seeds.values())))
-        elif family.unit == "pair":
-            samples.setdefault(("all", contrast), []).extend(of_seeds.values())
-    if family.unit == "mean":
-        for contrast in family.contrasts:
-            tasks = [of_seeds for (_, c), of_seeds in by_task.items() if c == contrast]
-            seeds = set.intersection(*map(set, tasks)) if tasks else set()
-            samples["all", contrast] = [mean([of_seeds[seed] for of_seeds in tasks]) for seed in sorted(seeds)]
     entries = []
-    for (task, contrast), values in samples.items():
+    for (task, contrast), values in samples(family, by_task).items():
         if values:
             difference, half = interval(values)
-            entry = {"task": task, "contrast": contrast, "n": len(values), "difference": difference, "half": half}
-            entries.append(entry | {"p": p_value(values), "p_holm": math.nan})
+            entry = {"task": task, "contrast": contrast, "n": len(values)}
+            entry |= {"difference": difference, "half": half, "p": p_value(values), "p_holm": math.nan}
+            entries.append(entry)
+    if family.corrected_over != "nothing":
+        correct(entries, family.corrected_over)
+    return entries
+
+
+def samples(family: Family, by_task: Differences) -> dict[Pair, list[float]]:
+    """The values whose mean is tested, by task (or `all`) and contrast: see the `unit` of [`Family`]."""
+    found: dict[Pair, list[float]] = {}
+    if family.unit == "mean":
+        for contrast in family.contrasts:
+            tasks = [of_seeds for (_, name), of_seeds in by_task.items() if name == contrast]
+            seeds = set.intersection(*map(set, tasks)) if tasks else set()
+            found["all", contrast] = [mean([of_seeds[seed] for of_seeds in tasks]) for seed in sorted(seeds)]
+        return found
+    for (task, contrast), of_seeds in by_task.items():
+        values = list(of_seeds.values())
+        if family.unit == "seed":
+            found[task, contrast] = values
+        elif family.unit == "pair":
+            found.setdefault(("all", contrast), []).extend(values)
+        elif values:
+            found.setdefault(("all", contrast), []).append(mean(values))
+    return found
+
+
+def correct(entries: list[dict], over: str) -> None:
+    """Set each entry's `p_holm`: corrected over the `contrasts` of a task, the `tasks` of a contrast, or `both`."""
     tested_together: dict[str, list[dict]] = {}
-    for entry in entries if family.corrected_over != "nothing" else ():
-        group = {"contrasts": entry["task"], "tasks": entry["contrast"], "both": ""}[family.corrected_over]
+    for entry in entries:
+        group = {"contrasts": entry["task"], "tasks": entry["contrast"], "both": ""}[over]
         tested_together.setdefault(group, []).append(entry)
     for tested in tested_together.values():
-        for entry, p in zip(tested, holm([entry["p"] for entry in tested]), strict=True):
+        corrected = holm([entry["p"] for entry in tested])
+        for entry, p in zip(tested, corrected, strict=True):
             entry["p_holm"] = p
-    return entries
 
 
 def differs_at_first(found: Cells) -> list[str]:
@@ -167,9 +209,8 @@ def differs_at_first(found: Cells) -> list[str]:
     first: dict[tuple[str, int], set] = {}
     for (task, _), of_seeds in found.items():
         for seed, row in of_seeds.items():
-            first.setdefault((task, seed), set()).add(
-                row.get("dynamic_sampling", {}).get("reward_before", row["reward"])[0]
-            )
+            rewards = row.get("dynamic_sampling", {}).get("reward_before", row["reward"])
+            first.setdefault((task, seed), set()).add(rewards[0])
     return [f"{task} {seed}" for (task, seed), batches in first.items() if len(batches) > 1]
 
 
@@ -177,15 +218,23 @@ def differs_at_first(found: Cells) -> list[str]:
 
 
 def shown(entry: dict | None) -> str:
+    """`+0.049 ± 0.014, p < 0.001`, as far as it is known."""
     if entry is None:
         return ""
-    size = f"{entry['difference']:+.3f}" + ("" if math.isnan(entry["half"]) else f" ± {entry['half']:.3f}")
+    text = f"{entry['difference']:+.3f}"
     p = entry["p_holm"]
-    return size if math.isnan(p) else f"{size}, p < 0.001" if p < 0.001 else f"{size}, p {p:.3f}"
+    if not math.isnan(entry["half"]):
+        text += f" ± {entry['half']:.3f}"
+    if p < 0.001:
+        text += ", p < 0.001"
+    elif not math.isnan(p):
+        text += f", p {p:.3f}"
+    return text
 
 
 def table(header: list[str], lines: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines)) + "\n"
+    rule = ["---"] * len(header)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *lines))
 
 
 def family_tables(plan: Plan, family: Family, rows: Rows) -> Iterator[str]:
@@ -196,9 +245,13 @@ def family_tables(plan: Plan, family: Family, rows: Rows) -> Iterator[str]:
             continue
         n = {entry["task"]: entry["n"] for entry in entries}
         by_place = {(entry["contrast"], entry["task"]): entry for entry in entries}
-        lines = [[contrast, *(shown(by_place.get((contrast, task))) for task in n)] for contrast in family.contrasts]
+        lines = []
+        for contrast in family.contrasts:
+            cells = [shown(by_place.get((contrast, task))) for task in n]
+            lines.append([contrast, *cells])
+        tasks = [f"{task} (n {count})" for task, count in n.items()]
         yield f"## {family.title}: {OUTCOMES.get(name, name)}\n"
-        yield table(["", *(f"{task} (n {count})" for task, count in n.items())], lines)
+        yield table(["", *tasks], lines)
 
 
 def section_table(plan: Plan, section: Section, rows: Rows) -> str:
@@ -206,12 +259,15 @@ def section_table(plan: Plan, section: Section, rows: Rows) -> str:
     lines = []
     for (task, _), of_seeds in plan.finished(section, rows).items():
         runs = list(of_seeds.values())
-        arm, rate = runs[0]["variant"], runs[0]["learning_rate"]
+        arm = runs[0]["variant"]
         limit = plan.arms[arm].get("max_grad_norm", MAX_GRAD_NORM)
-        clipped = np.mean([np.mean(np.array(row["grad_norm"], dtype=float) > limit) for row in runs])
-        weights = [mean([mean(row.get(side, [])) for row in runs]) for side in ("winners", "losers")]
-        numbers = [mean([row[f"accuracy_{when}"] for row in runs]) for when in ("before", "after")]
-        shares = [f"{x:.3f}" for x in numbers] + ["" if math.isnan(x) else f"{x:.2f}" for x in weights]
-        lines.append([task, arm, f"{rate:g}", str(len(runs)), *shares, f"{clipped:.1%}"])
+        clipped = [np.mean(np.array(row["grad_norm"], dtype=float) > limit) for row in runs]
+        line = [task, arm, f"{runs[0]['learning_rate']:g}", str(len(runs))]
+        for name in ("accuracy_before", "accuracy_after"):
+            line.append(f"{mean([row[name] for row in runs]):.3f}")
+        for side in ("winners", "losers"):
+            weight = mean([mean(row.get(side, [])) for row in runs])
+            line.append("" if math.isnan(weight) else f"{weight:.2f}")
+        lines.append([*line, f"{np.mean(clipped):.1%}"])
     header = ["task", "arm", "rate", "seeds", "accuracy before", "after", "winners", "losers", "clipped"]
     return f"## Runs of `{section.name}`\n\n" + table(header, lines)

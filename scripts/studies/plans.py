@@ -16,12 +16,13 @@ is concluded from what. The rest is data:
 """
 
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from .rows import Rows, Run, run_key
+from .rows import Rows, Run
 
 
 FOLDER = Path(__file__).with_name("plans")
@@ -47,10 +48,10 @@ class Family:
 
     Args:
         title (`str`): Its title in the report.
-        sections (`tuple[str, ...]`): Where its runs are.
-        outcomes (`tuple[str, ...]`): Of `contrasts.OUTCOMES`, or `pass@K`. Each is a family of its own.
-        contrasts (`tuple[str, ...]`): `"a - b"`, arm a less arm b. Also `"a - 0.5 b - 0.5 c"`.
-        tasks (`tuple[str, ...]`): Tasks, or differences between tasks, written in the same way.
+        sections (`list[str]`): Where its runs are.
+        outcomes (`list[str]`): Of `contrasts.OUTCOMES`, or `pass@K`. Each is a family of its own.
+        contrasts (`list[str]`): `"a - b"`, arm a less arm b. Also `"a - 0.5 b - 0.5 c"`.
+        tasks (`list[str]`): Tasks, or differences between tasks, written in the same way.
         unit (`str`):
             `"seed"`: each task by itself, a value per seed. `"pair"`: one value per task and seed, all tasks
             together. `"mean"`: the mean of the tasks, a value per seed. `"task"`: the mean of the seeds, a value per
@@ -60,10 +61,10 @@ class Family:
     """
 
     title: str
-    sections: tuple[str, ...]
-    outcomes: tuple[str, ...]
-    contrasts: tuple[str, ...]
-    tasks: tuple[str, ...]
+    sections: list[str]
+    outcomes: list[str]
+    contrasts: list[str]
+    tasks: list[str]
     unit: str = "seed"
     corrected_over: str = "contrasts"
 
@@ -97,11 +98,12 @@ class Plan:
 
     def _tuning(self, section: Section, task: str, arm: str) -> list[Run]:
         tuned = section.rate_of or self.tuned_as.get(arm, arm)
-        arms, rates = self.best_of.get(tuned, [tuned]), self.rates_of(task)
+        arms = self.best_of.get(tuned, [tuned])
+        rates = self.rates_of(task)
         if len(arms) == len(rates) == 1:
             return []
         seeds = by_task(self.tuning_seeds, task)
-        return [Run("tune", task, one, rate, seed) for seed in seeds for rate in rates for one in arms]
+        return [Run("tune", task, one, rate, seed) for seed, rate, one in product(seeds, rates, arms)]
 
     def chosen(self, section: Section, task: str, arm: str, rows: Rows) -> tuple[str, float] | None:
         """The arm that a name stands for, and its learning rate. `None` while its tuning is not complete."""
@@ -110,25 +112,29 @@ class Plan:
             return arm, self.rates_of(task)[0]
         if any(run.key not in rows.keys for run in tuning):
             return None
-        best, rate = rows.best_tuned(task, list(dict.fromkeys(run.arm for run in tuning)))
+        arms = list(dict.fromkeys(run.arm for run in tuning))
+        best, rate = rows.best_tuned(task, arms)
         return (best if arm in self.best_of else arm), rate
 
     def runs(self, section: Section, rows: Rows) -> list[Run]:
         """The section's runs, seed by seed, so that what is finished is always balanced. Needs the tuning's rows."""
         chosen = [(task, *self.chosen(section, task, arm, rows)) for task, arm in section.cells]
-        seeds = range(self.first_seed, self.first_seed + section.seeds)
-        return [Run(section.phase, task, arm, rate, seed) for seed in seeds for task, arm, rate in chosen]
+        return [Run(section.phase, *run, seed) for seed, run in product(self.seeds(section), chosen)]
+
+    def seeds(self, section: Section) -> range:
+        return range(self.first_seed, self.first_seed + section.seeds)
 
     def finished(self, section: Section, rows: Rows) -> dict[tuple[str, str], dict[int, dict]]:
         """Rows by task and arm, then by seed."""
-        seeds = range(self.first_seed, self.first_seed + section.seeds)
         found: dict[tuple[str, str], dict[int, dict]] = {}
         for task, arm in section.cells:
             choice = self.chosen(section, task, arm, rows)
-            of_arm = rows.of(section.phase, task, choice[0]) if choice else []
-            kept = {row["seed"]: row for row in of_arm if row["seed"] in seeds and run_key(row)[3] == choice[1]}
-            if kept:
-                found[task, arm] = kept
+            if choice is None:
+                continue
+            chosen_arm, rate = choice
+            for row in rows.of(section.phase, task, chosen_arm):
+                if row["seed"] in self.seeds(section) and row["learning_rate"] == rate:
+                    found.setdefault((task, arm), {})[row["seed"]] = row
         return found
 
 
@@ -139,10 +145,12 @@ def by_task(values: list | dict, task: str) -> list:
 def terms(text: str) -> dict[str, float]:
     """`"a - 0.5 b"` as `{"a": 1.0, "b": -0.5}`."""
     weights: dict[str, float] = {}
-    for i, part in enumerate(text.split(" - ")):
+    sign = 1
+    for part in text.split(" - "):
         *weight, name = part.split()
-        size = (float(weight[0]) if weight else 1.0) * (1 if i == 0 else -1)
-        weights[name] = weights.get(name, 0.0) + size
+        size = float(weight[0]) if weight else 1.0
+        weights[name] = weights.get(name, 0.0) + sign * size
+        sign = -1  # of all but the first
     return weights
 
 
@@ -154,27 +162,30 @@ def read_plan(name: str) -> Plan:
         `ValueError`: If a comparison names an arm or a task that its sections do not run.
     """
     data = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
-    sections = {
-        title: Section(
-            title,
-            of["phase"],
-            of["seeds"],
-            tuple((task, arm) for part in of["runs"] for task in part["tasks"] for arm in part["arms"]),
-            of.get("rate_of"),
-        )
-        for title, of in data.pop("sections").items()
-    }
-    families = tuple(read_family(title, of, sections) for title, of in data.pop("families").items())
-    return Plan(name=name, sections=sections, families=families, **data)
+    sections = {}
+    for title, of_section in data.pop("sections").items():
+        cells: list[tuple[str, str]] = []
+        for part in of_section.pop("runs"):
+            cells += product(part["tasks"], part["arms"])
+        sections[title] = Section(title, cells=tuple(cells), **of_section)
+    families = [read_family(title, of_family, sections) for title, of_family in data.pop("families").items()]
+    return Plan(name=name, sections=sections, families=tuple(families), **data)
 
 
 def read_family(title: str, data: dict, sections: dict[str, Section]) -> Family:
-    cells = [cell for section in data["sections"] for cell in sections[section].cells]
-    contrasts = tuple(f"{arm} - {less}" for less, arms in data.pop("contrasts").items() for arm in arms)
-    tasks = tuple(data.pop("tasks", dict.fromkeys(task for task, _ in cells)))
-    family = Family(title, tuple(data.pop("sections")), tuple(data.pop("outcomes")), contrasts, tasks, **data)
-    unknown = {arm for text in contrasts for arm in terms(text)} - {arm for _, arm in cells}
-    unknown |= {task for text in tasks for task in terms(text)} - {task for task, _ in cells}
+    cells: list[tuple[str, str]] = []
+    for name in data["sections"]:
+        cells += sections[name].cells
+    tasks_run = list(dict.fromkeys(task for task, _ in cells))
+    arms_run = {arm for _, arm in cells}
+    contrasts = []
+    for less, arms in data.pop("contrasts").items():
+        contrasts += [f"{arm} - {less}" for arm in arms]
+    tasks = data.pop("tasks", tasks_run)
+    named_arms = set().union(*map(terms, contrasts))
+    named_tasks = set().union(*map(terms, tasks))
+    unknown = sorted((named_arms - arms_run) | (named_tasks - set(tasks_run)))
+    family = Family(title, contrasts=contrasts, tasks=tasks, **data)
     if unknown or family.unit not in UNITS or family.corrected_over not in CORRECTED_OVER:
-        raise ValueError(f"{title}: {', '.join(sorted(unknown)) or (family.unit, family.corrected_over)} is unknown.")
+        raise ValueError(f"{title}: {', '.join(unknown) or (family.unit, family.corrected_over)} is unknown.")
     return family
