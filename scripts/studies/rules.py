@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import torch
 from trl import GRPOTrainer
@@ -24,10 +24,12 @@ class Labels:
 
     def of_rows(self, tokens: Tokens) -> torch.Tensor:  # (B,)
         """Index of each row's first wrong token, -1 without one."""
-        recorded = torch.tensor([i for row in self.ids for i in row], device=tokens.ids.device)
+        device = tokens.ids.device
+        recorded = torch.tensor(list(chain(*self.ids)), device=device)
         if len(self.ids) != len(tokens.mask) or not torch.equal(recorded, tokens.ids):
             raise RuntimeError("The labels are not those of this rollout batch, row by row.")
-        return torch.tensor([-1 if m is None else m for m in self.mistakes], device=tokens.ids.device)
+        mistakes = [-1 if mistake is None else mistake for mistake in self.mistakes]
+        return torch.tensor(mistakes, device=device)
 
 
 LABELS = Labels()
@@ -42,14 +44,13 @@ def labelled(reward: Callable, task: Task, tokenizer) -> Callable:
             if prompt not in right:
                 right[prompt] = right_tokens(task, {"prompt": prompt})
         LABELS.ids = completion_ids
-        LABELS.mistakes = [
-            first_mistake(right[prompt], tokenizer.convert_ids_to_tokens(ids))
-            for prompt, ids in zip(prompts, completion_ids, strict=True)
-        ]
-        LABELS.offsets = [
-            None if mistake is None else len(tokenizer.decode(ids[:mistake], skip_special_tokens=True))
-            for ids, mistake in zip(completion_ids, LABELS.mistakes, strict=True)
-        ]
+        LABELS.mistakes = []
+        LABELS.offsets = []
+        for prompt, ids in zip(prompts, completion_ids, strict=True):
+            mistake = first_mistake(right[prompt], tokenizer.convert_ids_to_tokens(ids))
+            before = tokenizer.decode(ids[:mistake], skip_special_tokens=True)
+            LABELS.mistakes.append(mistake)
+            LABELS.offsets.append(None if mistake is None else len(before))
         return reward(completions=completions, prompts=prompts, **columns)
 
     labelled_reward.__name__ = reward.__name__
@@ -58,19 +59,28 @@ def labelled(reward: Callable, task: Task, tokenizer) -> Callable:
 
 def first_mistakes(completion_ids, **columns) -> list[list[float]]:
     """A source of weights for `given`: the first wrong token counts ten times."""
-    return [
-        [10.0 if i == mistake else 1.0 for i in range(len(ids))]
-        for ids, mistake in zip(completion_ids, LABELS.mistakes, strict=True)
-    ]
+    found = []
+    for ids, mistake in zip(completion_ids, LABELS.mistakes, strict=True):
+        weights = [1.0] * len(ids)
+        if mistake is not None:
+            weights[mistake] = 10.0
+        found.append(weights)
+    return found
 
 
 def right_lines(completions, **columns) -> list[list[tuple[int, int, float]]]:
     """A source of step rewards for `given`: 1 for each line before the first mistake, 0 for the others."""
     found = []
     for text, mistake in zip(completions, LABELS.offsets, strict=True):
-        ends = list(accumulate(map(len, text.splitlines(keepends=True))))
-        found.append([(a, b, float(mistake is None or b <= mistake)) for a, b in pairwise([0, *ends])])
+        right = len(text) if mistake is None else mistake
+        found.append([(start, end, float(end <= right)) for start, end in lines_of(text)])
     return found
+
+
+def lines_of(text: str) -> list[tuple[int, int]]:
+    """Where each line starts and ends."""
+    lengths = map(len, text.splitlines(keepends=True))
+    return list(pairwise(accumulate(lengths, initial=0)))
 
 
 class Rollout:
@@ -94,39 +104,43 @@ def line_values(completions, prompts, completion_ids, **columns) -> list[list[tu
     """
     columns = {name: columns[name] for name in ("solution", "tests") if name in columns}
     rewards = ROLLOUT.reward(completions=completions, prompts=prompts, **columns)
-    size = ROLLOUT.trainer.num_generations
-    first = [sum(rewards[i - i % size :][:size]) / size for i in range(len(rewards))]
+    means = torch.tensor(rewards).view(-1, ROLLOUT.trainer.num_generations).mean(dim=1).tolist()
     newline = ROLLOUT.trainer.processing_class.convert_tokens_to_ids("\n")
-    inside = [[end + 1 for end, token in enumerate(ids) if token == newline] for ids in completion_ids]
-    starts = [(row, end) for row, ends in enumerate(inside) for end in ends]
-    starts.sort(key=lambda start: start[1])  # those that end soon are sampled together
-    values = dict(zip(starts, values_of(starts, prompts, completion_ids, columns), strict=True))
+    starts = []
+    for row, ids in enumerate(completion_ids):
+        starts += [(row, i + 1) for i, token in enumerate(ids) if token == newline]
+    starts.sort(key=lambda start: start[1])  # those that end soon are sampled together; rows stay in their order
+    values: list[list[float]] = [[] for _ in completions]
+    for (row, _), value in zip(starts, values_of(starts, prompts, completion_ids, columns), strict=True):
+        values[row].append(value)
     found = []
     for row, text in enumerate(completions):
-        reached = [first[row], *(values[row, end] for end in inside[row])]
-        lines = text.splitlines(keepends=True)
-        ends = list(accumulate(map(len, lines)))
-        if len(reached) == len(lines):  # text follows the last line break
-            reached.append(rewards[row])
-        else:
-            reached[-1] = rewards[row]
+        lines = lines_of(text)
+        of_lines = values[row][: len(lines) - 1]  # without a value after the last one
+        reached = [means[row // ROLLOUT.trainer.num_generations], *of_lines, rewards[row]]
         changes = [after - before for before, after in pairwise(reached)]
-        found.append([(a, b, change) for (a, b), change in zip(pairwise([0, *ends]), changes, strict=True)])
+        # not strict: a completion without text has no line
+        found.append([(*line, change) for line, change in zip(lines, changes, strict=False)])
     return found
 
 
 def values_of(starts, prompts, completion_ids, columns) -> list[float]:
     """The mean reward of continuations of completions from some of their tokens on: pairs of row and token."""
-    trainer, tokenizer = ROLLOUT.trainer, ROLLOUT.trainer.processing_class
-    repeated = [start for start in starts for _ in range(CONTINUATIONS)]
-    so_far = [completion_ids[row][:end] for row, end in repeated]
-    begun = [tokenizer(prompts[row]).input_ids + ids for (row, _), ids in zip(repeated, so_far, strict=True)]
+    trainer = ROLLOUT.trainer
+    tokenizer = trainer.processing_class
+    rows = []
+    so_far = []
+    for row, end in starts:
+        rows += [row] * CONTINUATIONS
+        so_far += [completion_ids[row][:end]] * CONTINUATIONS
+    prompts = [prompts[row] for row in rows]
+    begun = [tokenizer(prompt).input_ids + ids for prompt, ids in zip(prompts, so_far, strict=True)]
     left = trainer.max_completion_length - min(map(len, so_far), default=0)
     new = sample(trainer.model, tokenizer, begun, left)
     ROLLOUT.continued.append(sum(map(len, new)))
     texts = [tokenizer.decode(ids + more, skip_special_tokens=True) for ids, more in zip(so_far, new, strict=True)]
-    of_rows = {name: [values[row] for row, _ in repeated] for name, values in columns.items()}
-    grades = ROLLOUT.reward(completions=texts, prompts=[prompts[row] for row, _ in repeated], **of_rows)
+    of_rows = {name: [values[row] for row in rows] for name, values in columns.items()}
+    grades = ROLLOUT.reward(completions=texts, prompts=prompts, **of_rows)
     return torch.tensor(grades).view(-1, CONTINUATIONS).mean(dim=1).tolist()
 
 
@@ -134,7 +148,14 @@ def with_mean_one(weights: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  
     """Weights divided by their mean over the tokens with A ≠ 0, in one process, and 1 for the others."""
     trains = sides.any(dim=0)
     total = weights[trains].sum()
-    return torch.where(trains, weights * trains.sum() / total, 1.0) if total > 0 else torch.ones_like(weights)
+    if total == 0:
+        return torch.ones_like(weights)
+    return torch.where(trains, weights * trains.sum() / total, 1.0)
+
+
+def side_means(values: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  # (N,), (2, N) -> (2,)
+    """The mean of winners and of losers; 0 without any."""
+    return (sides * values).sum(dim=1) / sides.sum(dim=1).clamp(min=1)
 
 
 @dataclass
@@ -153,15 +174,18 @@ class Oracle(TokenCredit):
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
+        winners, losers = sides  # (N,)
         mistakes = LABELS.of_rows(tokens)  # (B,)
-        position = tokens.mask.cumsum(dim=1) - 1  # (B, T), of each token in its completion
+        positions = tokens.mask.cumsum(dim=1) - 1  # (B, T), of each token in its completion
+        position = tokens.flat(positions)
+        wrong = tokens.flat(positions == mistakes[:, None])
         n_groups = int(tokens.group.max()) + 1
         places = torch.zeros(n_groups, tokens.mask.size(1), dtype=torch.bool, device=mistakes.device)
-        wrong = tokens.flat(position == mistakes[:, None])  # (N,)
-        lost = wrong & sides[1]
-        places[tokens.group[lost], tokens.flat(position)[lost]] = True
-        decides = torch.where(sides[0], places[tokens.group, tokens.flat(position)], wrong)
-        masked = sides.any(dim=0) if self.winners else sides[1]
+        lost = wrong & losers
+        places[tokens.group[lost], position[lost]] = True
+        of_siblings = places[tokens.group, position]
+        decides = torch.where(winners, of_siblings, wrong)
+        masked = winners | losers if self.winners else losers
         weights = torch.where(masked & ~decides, self.rest, 1.0)
         return Credit(with_mean_one(weights, sides))
 
@@ -179,10 +203,10 @@ class AtSideWeight(ChangedCredit):
 
     def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         _, sides = split_sides(tokens.advantages)
-        mean = (sides * weights).sum(dim=1) / sides.sum(dim=1).clamp(min=1)
+        mean = side_means(weights, sides)
         scale = mean.new_tensor([1.0, self.losers]) / mean.clamp(min=1e-6)
-        scaled = torch.where(sides[0], weights * scale[0], torch.where(sides[1], weights * scale[1], 1.0))
-        return with_mean_one(scaled, sides)
+        scale_of_each = torch.where(sides[0], scale[0], scale[1])
+        return with_mean_one(weights * scale_of_each, sides)
 
 
 @dataclass
@@ -218,9 +242,10 @@ class SiblingValue(TokenCredit):
         jumps = torch.zeros_like(A)
         for group in tokens.group.unique():
             members = (tokens.group == group).nonzero()[:, 0]
-            jumps[members] = sibling_jumps(states[members], A[members], tokens.row[members], self.bandwidth).to(A)
+            found = sibling_jumps(states[members], A[members], tokens.row[members], self.bandwidth)
+            jumps[members] = found.to(A)
         towards = (jumps * A.sign()).clamp(min=0)
-        mean = (sides * towards).sum(dim=1) / sides.sum(dim=1).clamp(min=1)
+        mean = side_means(towards, sides)
         own_mean = torch.where(sides[0], mean[0], mean[1]).clamp(min=1e-3)
         x = towards / own_mean
         weights = self.low + (1 - self.low) * x / (1 + x)
@@ -243,8 +268,10 @@ def sibling_jumps(
         advantages, rows (`torch.Tensor` of shape `(n,)`): Advantage and index of each token's response; in order.
         bandwidth (`float`): See [`SiblingValue`].
     """
-    h = (bandwidth * states.std(dim=0, unbiased=False).norm()).clamp(min=1e-8)
-    weighted, mass = torch.zeros_like(states[:, 0]), torch.zeros_like(states[:, 0])
+    h = bandwidth * states.std(dim=0, unbiased=False).norm()
+    h = h.clamp(min=1e-8)
+    weighted = torch.zeros_like(states[:, 0])
+    mass = torch.zeros_like(weighted)
     responses, counts = rows.unique_consecutive(return_counts=True)
     ends = counts.cumsum(0)
     for response, start, end in zip(responses, ends - counts, ends, strict=True):
