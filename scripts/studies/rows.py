@@ -13,6 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 
+KEY = ("phase", "task", "variant", "learning_rate", "seed")  # what tells a study's rows apart
+
+
 @dataclass(frozen=True)
 class Run:
     phase: str  # of the plan's `phases`
@@ -27,7 +30,7 @@ class Run:
 
 
 def run_key(row: dict) -> tuple:
-    return (row["phase"], row["task"], row["variant"], row["learning_rate"], row["seed"])
+    return tuple(row[name] for name in KEY)
 
 
 class Rows:
@@ -55,17 +58,23 @@ class Rows:
         rewards: dict[tuple[str, float], list[float]] = {}
         for arm in arms:
             for row in self.of("tune", task, arm):
-                second_half = row["reward"][len(row["reward"]) // 2 :]
-                rewards.setdefault((arm, row["learning_rate"]), []).append(statistics.fmean(second_half))
-        return max(rewards, key=lambda choice: statistics.fmean(rewards[choice]))
+                curve = row["reward"]
+                second_half = statistics.fmean(curve[len(curve) // 2 :])
+                rewards.setdefault((arm, row["learning_rate"]), []).append(second_half)
+        means = {choice: statistics.fmean(of_choice) for choice, of_choice in rewards.items()}
+        return max(means, key=means.__getitem__)
 
 
 def read_rows(path: Path) -> Rows:
     """The rows of PATH.xz (a finished study) and of PATH. A line that a killed process left incomplete is no row."""
     packed = path.with_name(f"{path.name}.xz")
-    lines = lzma.decompress(packed.read_bytes()).decode().splitlines() if packed.is_file() else []
+    lines: list[str] = []
+    if packed.is_file():
+        lines += lzma.decompress(packed.read_bytes()).decode().splitlines()
+    if path.is_file():
+        lines += path.read_text().splitlines()
     rows = []
-    for line in [*lines, *(path.read_text().splitlines() if path.is_file() else [])]:
+    for line in lines:
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:

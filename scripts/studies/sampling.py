@@ -20,12 +20,14 @@ def sample(
     model.eval()
     found: list[list[int]] = []
     for start in range(0, len(prompts), at_once):
-        inputs = tokenizer.pad({"input_ids": prompts[start : start + at_once]}, return_tensors="pt").to(model.device)
+        some = prompts[start : start + at_once]
+        inputs = tokenizer.pad({"input_ids": some}, return_tensors="pt").to(model.device)
         made = model.generate(
             **inputs, max_new_tokens=max_new_tokens, do_sample=True, temperature=1.0, top_k=0, top_p=1.0
         )
         for row in made[:, inputs.input_ids.size(1) :].tolist():
-            ended = row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
-            found.append(row[:ended])
+            if tokenizer.eos_token_id in row:
+                row = row[: row.index(tokenizer.eos_token_id) + 1]
+            found.append(row)
     model.train(was_training)
     return found

@@ -24,7 +24,7 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.rewards import math_reward
 
 from .plans import Plan
-from .rows import Run
+from .rows import KEY, Run
 from .rules import ROLLOUT, labelled
 from .sampling import sample
 from .start_models import folder_of
@@ -32,7 +32,10 @@ from .tasks import OTHER_STARTS, TASKS, language, make_problems
 
 
 ROOT = Path(__file__).resolve().parents[2]
-PROMPTS, GENERATIONS, MINIBATCHES = 16, 8, 4  # of a rollout batch; as many optimiser steps as mini-batches
+# Of a rollout batch. There are as many optimiser steps as mini-batches.
+PROMPTS = 16
+GENERATIONS = 8
+MINIBATCHES = 4
 BOX = re.compile(r"\\boxed\{\d+\}\Z")
 
 
@@ -56,15 +59,21 @@ class RememberedReward:
     """A reward that remembers grades: runs share problems, and a sandbox is slow. `None` is not remembered."""
 
     def __init__(self, reward: Callable):
-        self.reward, self.known, self.__name__ = reward, dict[tuple, float](), reward.__name__
+        self.reward = reward
+        self.known: dict[tuple, float] = {}
+        self.__name__ = reward.__name__
 
     def __call__(self, completions: list[str], prompts: list[str], **columns) -> list[float | None]:
         keys = list(zip(prompts, map(gist, completions), strict=True))
         new = {key: i for i, key in enumerate(keys) if key not in self.known}
         if new:
-            columns = {n: [columns[n][i] for i in new.values()] for n in ("solution", "tests") if n in columns}
-            grades = self.reward([completion for _, completion in new], **columns)
-            self.known |= {key: grade for key, grade in zip(new, grades, strict=True) if grade is not None}
+            texts = [text for _, text in new]
+            of_new = {}
+            for name in ("solution", "tests"):
+                if name in columns:
+                    of_new[name] = [columns[name][i] for i in new.values()]
+            grades = zip(new, self.reward(texts, **of_new), strict=True)
+            self.known |= {key: grade for key, grade in grades if grade is not None}
         return [self.known.get(key) for key in keys]
 
 
@@ -84,13 +93,16 @@ class Runner:
     """
 
     def __init__(self, plan: Plan, device: str = "cpu"):
-        self.plan, self.device = plan, torch.device(device)
+        self.plan = plan
+        self.device = torch.device(device)
         self.scratch = tempfile.TemporaryDirectory(prefix="delta-trl-study-")  # of this process alone
-        self.code = {
-            "commit": commit(),
-            "versions": {"python": platform.python_version(), "torch": torch.__version__}
-            | {"transformers": transformers.__version__, "trl": trl.__version__},
+        versions = {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "trl": trl.__version__,
         }
+        self.code = {"commit": commit(), "versions": versions}
         self.loaded: dict[str, Loaded] = {}
         self.before: dict[tuple, list[int]] = {}  # what the start model solves, by task and seed
         logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -100,12 +112,14 @@ class Runner:
     def load(self, name: str) -> Loaded:
         name = name.removesuffix("+lora")
         if name not in self.loaded:
-            self.loaded[name] = self._load_language(name) if name in language.TASKS else self._load(name)
+            load = self._load_language if name in language.TASKS else self._load
+            self.loaded[name] = load(name)
             gc.freeze()  # makes the trainer's garbage collections faster: they skip imports
         return self.loaded[name]
 
     def _load(self, name: str) -> Loaded:
-        task, folder = (TASKS | OTHER_STARTS)[name], folder_of(name)
+        task = (TASKS | OTHER_STARTS)[name]
+        folder = folder_of(name)
         if not folder.is_dir():
             raise SystemExit(f"No start model in {folder}. scripts/studies/start_models.py makes it.")
         train, test = make_problems(task)
@@ -122,15 +136,13 @@ class Runner:
         )
 
     def _load_language(self, name: str) -> Loaded:
-        train, test = (
-            load_dataset("json", data_files=str(language.FOLDER / f"{name}_{split}.jsonl"), split="train")
-            for split in ("train", "test")
-        )
+        files = {split: str(language.FOLDER / f"{name}_{split}.jsonl") for split in ("train", "test")}
+        data = load_dataset("json", data_files=files)
         return Loaded(
             model=AutoModelForCausalLM.from_pretrained(language.MODEL, dtype=torch.float32).to(self.device),
             tokenizer=AutoTokenizer.from_pretrained(language.MODEL, padding_side="left"),
-            train=train,
-            test=test.to_list()[: self.plan.problems or language.TESTED_PROBLEMS],
+            train=data["train"],
+            test=data["test"].to_list()[: self.plan.problems or language.TESTED_PROBLEMS],
             reward=math_reward,
             training_reward=math_reward,
             max_completion_length=language.TASKS[name].max_completion_length,
@@ -141,7 +153,8 @@ class Runner:
 
     def config(self, run: Run) -> DeltaGRPOConfig:
         options = {"steps_per_generation": MINIBATCHES, **self.plan.arms[run.arm]}
-        loaded, steps = self.load(run.task), options["steps_per_generation"]
+        steps = options["steps_per_generation"]
+        loaded = self.load(run.task)
         return DeltaGRPOConfig(
             output_dir=self.scratch.name,
             seed=run.seed,
@@ -173,7 +186,9 @@ class Runner:
             peft_config=adapters() if run.task.endswith("+lora") else None,
         )
         trainer.remove_callback(PrinterCallback)
-        ROLLOUT.trainer, ROLLOUT.reward, ROLLOUT.continued = trainer, loaded.reward, []
+        ROLLOUT.trainer = trainer
+        ROLLOUT.reward = loaded.reward
+        ROLLOUT.continued = []
         trainer.train()
         return trainer
 
@@ -189,8 +204,12 @@ class Runner:
             values = [entry[name] for entry in logged if name in entry]
             return [None if value is None else float(f"{value:.5g}") for value in values]
 
-        row = dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True))
-        row |= {
+        dynamic_sampling = {}
+        for name in logged[0]:
+            if name.startswith("dynamic_sampling/"):
+                dynamic_sampling[name.removeprefix("dynamic_sampling/")] = curve(name)
+        row = {
+            **dict(zip(KEY, run.key, strict=True)),
             "settings": self.plan.arms[run.arm],
             **self.code,
             "processor": processor() if self.device.type == "cpu" else torch.cuda.get_device_name(),
@@ -203,16 +222,13 @@ class Runner:
             "losers": curve("credit/coefficient_mean_negative"),
             "step_seconds": curve("step_time"),
             "continued_tokens": ROLLOUT.continued,
-            "dynamic_sampling": {
-                name.removeprefix("dynamic_sampling/"): curve(name)
-                for name in logged[0]
-                if name.startswith("dynamic_sampling/")
-            },
+            "dynamic_sampling": dynamic_sampling,
         }
         if run.phase != "tune":  # tuning does not use the test problems
+            before = self.solved_before(run)
             after = looks.after(trainer.state.global_step) or self.solved(run, trainer.model)
-            row |= {"solved_before": self.solved_before(run), "solved_after": after}
-            row |= {f"accuracy_{when}": accuracy(row[f"solved_{when}"]) for when in ("before", "after")}
+            row |= {"solved_before": before, "solved_after": after}
+            row |= {"accuracy_before": accuracy(before), "accuracy_after": accuracy(after)}
         if looks.count:
             row["looks"] = looks.found
         return row | {"seconds": round(time.perf_counter() - start, 2)}
@@ -228,12 +244,14 @@ class Runner:
         Counts of the test problems that 0, 1, ... of their samples at temperature 1 solve, as pass@k needs them. The
         seed is the run's. The state of the random numbers is restored afterwards.
         """
-        loaded, samples = self.load(run.task), self.plan.samples
+        loaded = self.load(run.task)
+        samples = self.plan.samples
         every = [problem for problem in loaded.test for _ in range(samples)]
         prompts = [prompt_ids(loaded.tokenizer, problem["prompt"]) for problem in every]
         columns = {name: [problem[name] for problem in every] for name in every[0]}
         precision = torch.autocast(self.device.type, torch.bfloat16, enabled=loaded.bf16)
-        with precision, torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+        gpus = [self.device] if self.device.type == "cuda" else []
+        with precision, torch.random.fork_rng(devices=gpus):
             torch.manual_seed(run.seed)
             ids = sample(model, loaded.tokenizer, prompts, loaded.max_completion_length, loaded.sampled_at_once)
         texts = loaded.tokenizer.batch_decode(ids, skip_special_tokens=True)
@@ -246,25 +264,30 @@ class Looks(TrainerCallback):
     """Accuracy before and during a run, evenly spaced. Looks do not affect the run."""
 
     def __init__(self, runner: Runner, run: Run):
-        self.runner, self.run, phase = runner, run, runner.plan.phases[run.phase]
+        phase = runner.plan.phases[run.phase]
+        self.runner = runner
+        self.run = run
         self.count = phase.get("looks", 0)
         self.every = max(1, phase["rollouts"] // max(1, self.count))
         self.steps = runner.plan.arms[run.arm].get("steps_per_generation", MINIBATCHES)
-        self.found: list[dict] = [self._look(0, runner.solved_before(run))] if self.count else []
+        self.found: list[dict] = []
+        if self.count:
+            self._look(0, runner.solved_before(run))
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
         rollouts, within = divmod(state.global_step, self.steps)
         if not within and not rollouts % self.every:
-            self.found.append(self._look(rollouts, self.runner.solved(self.run, model)))
+            self._look(rollouts, self.runner.solved(self.run, model))
 
     def after(self, step: int) -> list[int] | None:
         """What a look found after an optimiser step, if there was one."""
-        last = self.found[-1] if self.found else {"rollouts": -1}
-        return last["solved"] if last["rollouts"] * self.steps == step else None
+        for look in self.found:
+            if look["rollouts"] * self.steps == step:
+                return look["solved"]
+        return None
 
-    @staticmethod
-    def _look(rollouts: int, solved: list[int]) -> dict:
-        return {"rollouts": rollouts, "solved": solved, "accuracy": accuracy(solved)}
+    def _look(self, rollouts: int, solved: list[int]) -> None:
+        self.found.append({"rollouts": rollouts, "solved": solved, "accuracy": accuracy(solved)})
 
 
 def prompt_ids(tokenizer, prompt: str | list[dict]) -> list[int]:
@@ -282,12 +305,15 @@ def adapters():
 
 def accuracy(solved: list[int]) -> float:
     """Share of right samples, from the counts of problems that 0, 1, ... of them solve."""
-    return sum(i * count for i, count in enumerate(solved)) / ((len(solved) - 1) * sum(solved))
+    samples = len(solved) - 1
+    right = sum(i * count for i, count in enumerate(solved))
+    return right / (samples * sum(solved))
 
 
 def digest(model: torch.nn.Module) -> str:
     """Tells start models apart: two machines may make slightly different ones."""
-    found, weights = hashlib.sha256(), model.state_dict()
+    found = hashlib.sha256()
+    weights = model.state_dict()
     for name in sorted(weights):
         found.update(weights[name].cpu().numpy().tobytes())
     return found.hexdigest()[:12]
@@ -300,8 +326,9 @@ def commit() -> str | None:
         return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
 
     code = ("--", "delta_trl", "scripts/studies", ":!scripts/studies/results", ":!scripts/studies/*.md")
+    found = git("log", "-1", "--format=%H", *code)
     changed = git("status", "--porcelain", *code)
-    return git("log", "-1", "--format=%H", *code) + "-dirty" * bool(changed) or None
+    return (f"{found}-dirty" if changed else found) or None
 
 
 def processor() -> str:

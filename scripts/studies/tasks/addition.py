@@ -10,6 +10,7 @@ The careless teacher forgets carries and miscounts columns.
 
 import random
 from collections.abc import Iterator
+from itertools import chain
 
 from delta_trl.rewards import math_reward
 
@@ -53,7 +54,10 @@ def addition(
     filler = [tuple(f"{word} " for word in choice) for choice in FILLER[:words_per_line]]
 
     def make_problem(rng: random.Random, digits: int = digits) -> dict:
-        a, b = (rng.randint(10 ** (digits - 1), 10**digits - 1) for _ in range(2))
+        least = 10 ** (digits - 1)
+        most = 10**digits - 1
+        a = rng.randint(least, most)
+        b = rng.randint(least, most)
         return {"prompt": f"{a}+{b}=", "solution": str(a + b)}
 
     def practice(rng: random.Random) -> dict:
@@ -63,9 +67,11 @@ def addition(
 
     def write(problem: dict, slips: random.Random | None) -> Iterator[Piece]:
         a, b = map(int, problem["prompt"].rstrip("=").split("+"))
-        written, carry = [], 0
+        written: list[str] = []
+        carry = 0
         for place, place_name in enumerate(PLACES[: len(str(a))]):
-            x, y = a // 10**place % 10, b // 10**place % 10
+            x = a // 10**place % 10
+            y = b // 10**place % 10
             total = x + y + carry
             if slips and slips.random() < miscounted_sums:
                 total = max(total + slips.choice([-1, 1]), 0)
@@ -74,20 +80,19 @@ def addition(
             written.append(str(total % 10))
             yield from filler
             yield f"{place_name} {summands}={total} write {total % 10} carry {carry}\n"
-        yield f"\\boxed{{{'1' if carry else ''}{''.join(reversed(written))}}}"
+        if carry:
+            written.append("1")
+        digits_in_order = "".join(reversed(written))
+        yield f"\\boxed{{{digits_in_order}}}"
 
+    places = [f"{place} " for place in PLACES[:digits]]
+    boilerplate = sorted(set(chain(*filler)))
     return Task(
         name=name,
         make_problem=make_problem,
         write=write,
         reward=math_reward,
-        words=(
-            *(f"{place} " for place in PLACES[:digits]),
-            " write ",
-            " carry ",
-            "\\boxed",
-            *sorted({word for choice in filler for word in choice}),
-        ),
+        words=(*places, " write ", " carry ", "\\boxed", *boilerplate),
         characters="+={}\n",
         max_completion_length=digits * (words_per_line + 15) + 6,
         practice=practice if practised_digits else None,

@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "recipes" / "SmolLM2-135M"
 MODEL = ROOT / "outputs" / "models" / "SmolLM2-135M-Instruct"  # scripts/build/language_model.py puts it there
-TRAIN_PROBLEMS, TEST_PROBLEMS = 256, 128
+TRAIN_PROBLEMS = 256
+TEST_PROBLEMS = 128
 TESTED_PROBLEMS = 64  # of these, the first: after a study's runs
 PROMPTS = 8  # of a rollout batch
 FRUITS = ["apple", "pear", "plum", "fig", "lemon", "grape"]
@@ -25,8 +26,10 @@ FRUITS = ["apple", "pear", "plum", "fig", "lemon", "grape"]
 def total(rng: random.Random) -> tuple[str, str, str]:
     """Question, worked answer and solution: the sum of three digits in two steps."""
     a, b, c = (rng.randint(1, 9) for _ in range(3))
-    steps = f"{a} + {b} = {a + b}. {a + b} + {c} = {a + b + c}. Answer: {a + b + c}"
-    return f"{a} + {b} + {c}", steps, str(a + b + c)
+    first = a + b
+    solution = first + c
+    steps = f"{a} + {b} = {first}. {first} + {c} = {solution}. Answer: {solution}"
+    return f"{a} + {b} + {c}", steps, str(solution)
 
 
 def most_frequent(rng: random.Random) -> tuple[str, str, str]:
@@ -36,8 +39,9 @@ def most_frequent(rng: random.Random) -> tuple[str, str, str]:
         counts = Counter(fruits)  # in the order of the question
         (winner, most), *others = counts.most_common()
         if others and most > others[0][1]:
-            steps = ". ".join(f"{fruit}: {count}" for fruit, count in counts.items())
-            return ", ".join(fruits), f"{steps}. Answer: {winner}", winner
+            steps = [f"{fruit}: {count}" for fruit, count in counts.items()]
+            steps.append(f"Answer: {winner}")
+            return ", ".join(fruits), ". ".join(steps), winner
 
 
 @dataclass(frozen=True)
@@ -63,22 +67,19 @@ def make_rows(task: Task) -> list[dict]:
     Rows with `prompt`, a chat, `solution` and `worked_answer`; the questions are distinct, and none is an example's.
     """
     rng = random.Random(0)
-    drawn: dict[str, tuple[str, str]] = {}
+    drawn: dict[str, tuple[str, str]] = {}  # worked answer and solution by question
     while len(drawn) < task.examples + TRAIN_PROBLEMS + TEST_PROBLEMS:
         question, steps, solution = task.draw(rng)
         drawn[question] = steps, solution
-    problems = list(drawn.items())
-    start = [{"role": "system", "content": task.instruction}]
-    for question, (steps, _) in problems[: task.examples]:
-        start += [{"role": "user", "content": question}, {"role": "assistant", "content": steps}]
-    return [
-        {
-            "prompt": [*start, {"role": "user", "content": question}],
-            "solution": solution,
-            "worked_answer": steps,  # for audits, which know by it where a completion goes wrong
-        }
-        for question, (steps, solution) in problems[task.examples :]
-    ]
+    chat = [{"role": "system", "content": task.instruction}]
+    rows = []
+    for number, (question, (steps, solution)) in enumerate(drawn.items()):
+        asked = {"role": "user", "content": question}
+        if number < task.examples:
+            chat += [asked, {"role": "assistant", "content": steps}]
+        else:  # audits know by the worked answer where a completion goes wrong
+            rows.append({"prompt": [*chat, asked], "solution": solution, "worked_answer": steps})
+    return rows
 
 
 def main() -> None:

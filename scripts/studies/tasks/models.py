@@ -85,7 +85,8 @@ def warm_up(
 def demonstrations(task: Task, seed: int) -> Iterator[tuple[str, str]]:
     """Prompts and completions that a task's start model is warmed up on, without end; none of a test problem."""
     _, test = make_problems(task)
-    excluded, rng = {problem["prompt"] for problem in test}, random.Random(seed)
+    excluded = {problem["prompt"] for problem in test}
+    rng = random.Random(seed)
     while True:
         problem = (task.practice or task.make_problem)(rng)
         if problem["prompt"] not in excluded:

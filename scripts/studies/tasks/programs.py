@@ -12,6 +12,7 @@ The careless teacher confuses instructions and misreads numbers.
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -47,9 +48,11 @@ def programs() -> Task:
         chain: list[str] = []
         outputs: list[int] = []
         while len(set(outputs)) < 4:  # or wrong programs would pass
-            chain = [rng.choice(list(INSTRUCTIONS)).replace("N", str(rng.randint(2, 9))) for _ in range(3)]
+            chain = []
             outputs = list(TEST_INPUTS)
-            for instruction in chain:
+            for _ in range(3):
+                instruction = rng.choice(list(INSTRUCTIONS)).replace("N", str(rng.randint(2, 9)))
+                chain.append(instruction)
                 outputs = list(map(function(instruction), outputs))
         tests = {"fn_name": "f", "inputs": [[x] for x in TEST_INPUTS], "outputs": outputs}
         return {"prompt": " ; ".join(chain) + " :", "tests": json.dumps(tests)}
@@ -61,7 +64,7 @@ def programs() -> Task:
             if slips and slips.random() < CONFUSED.get(key, 0.0) and wrong:
                 expression = wrong
             if slips and slips.random() < MISREAD_NUMBERS:
-                expression = "".join(str(max(int(c) - 1, 2)) if c.isdigit() else c for c in expression)
+                expression = re.sub(r"\d", lambda digit: str(max(int(digit[0]) - 1, 2)), expression)
             yield f"    x = {expression}\n"
         yield "    return x"
 
@@ -86,6 +89,5 @@ def meaning(instruction: str) -> tuple[str, str | None, str]:
     """The expression that an instruction means, what it is confused with, and its key."""
     name, _, number = instruction.partition(" ")
     key = f"{name} N" if number else name
-    right, wrong = (e and e.replace("N", number) for e in INSTRUCTIONS[key])
-    assert right
-    return right, wrong, key
+    right, wrong = INSTRUCTIONS[key]
+    return right.replace("N", number), wrong and wrong.replace("N", number), key

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 
-TRAIN_PROBLEMS, TEST_PROBLEMS = 3000, 512
+TRAIN_PROBLEMS = 3000
+TEST_PROBLEMS = 512
 END = "<eos>"  # the token that ends a completion
 
 Piece = str | tuple[str, ...]
@@ -50,7 +51,8 @@ class Task:
     @property
     def pattern(self) -> str:
         """A regular expression that matches token by token."""
-        return "|".join(sorted(map(re.escape, self.words), key=len, reverse=True)) + r"|[\s\S]"
+        longest_first = sorted(map(re.escape, self.words), key=len, reverse=True)
+        return "|".join([*longest_first, r"[\s\S]"])
 
     def demonstrate(self, problem: dict, rng: random.Random, *, careless: bool = True) -> str:
         """A completion by the careless teacher, or a right one."""
@@ -61,7 +63,8 @@ class Task:
 @cache
 def make_problems(task: Task) -> tuple[list[dict], list[dict]]:
     """Training and test problems, all different; always the same ones."""
-    rng, problems = random.Random(0), dict[str, dict]()
+    rng = random.Random(0)
+    problems: dict[str, dict] = {}
     while len(problems) < TRAIN_PROBLEMS + TEST_PROBLEMS:
         problem = task.make_problem(rng)
         problems[problem["prompt"]] = problem
@@ -73,7 +76,10 @@ def right_tokens(task: Task, problem: dict) -> list[tuple[str, ...]]:
     """The tokens of a right completion, [`END`] included; where it makes no difference, all that may stand there."""
     right: list[tuple[str, ...]] = []
     for piece in task.write(problem, None):
-        right += [piece] if isinstance(piece, tuple) else [(token,) for token in re.findall(task.pattern, piece)]
+        if isinstance(piece, tuple):
+            right.append(piece)
+        else:
+            right += [(token,) for token in re.findall(task.pattern, piece)]
     return [*right, (END,)]
 
 
