@@ -84,11 +84,13 @@ def demonstrations(rng: random.Random) -> Iterator[tuple[str, str]]:
     """Prompts and conversations of the careless teacher."""
     while True:
         prompt = make_problem(rng)["prompt"]
-        conversation, text = Conversation(prompt), ""
+        conversation = Conversation(prompt)
+        text = ""
         while not conversation.done:
             turn = conversation.right_turn
             if rng.random() < SLIPS:
-                place = rng.choice([match.start() for match in re.finditer(r"\d", turn)])
+                digits = [i for i, character in enumerate(turn) if character.isdigit()]
+                place = rng.choice(digits)
                 turn = turn[:place] + rng.choice("0123456789") + turn[place + 1 :]
             text += turn + conversation.take(turn)
         yield prompt, text
@@ -120,8 +122,7 @@ def converse(prompts: list[str], trainer: DeltaGRPOTrainer) -> dict[str, list | 
         output = trainer.model.generate(**inputs, max_new_tokens=10, eos_token_id=ends)
         turns = output[:, inputs.input_ids.size(1) :].tolist()
         for i, padded in zip(going_on, turns, strict=True):
-            length = next((k for k, token in enumerate(padded, 1) if token in ends), len(padded))
-            turn = padded[:length]
+            turn = up_to_end(padded, ends)
             answer = conversations[i].take(tokenizer.decode(turn, skip_special_tokens=True))
             answer_ids = tokenizer(answer).input_ids
             completion_ids[i] += turn + answer_ids
@@ -135,6 +136,14 @@ def converse(prompts: list[str], trainer: DeltaGRPOTrainer) -> dict[str, list | 
     }
 
 
+def up_to_end(tokens: list[int], ends: list[int]) -> list[int]:
+    """Tokens up to the first one that ends a turn."""
+    for i, token in enumerate(tokens):
+        if token in ends:
+            return tokens[: i + 1]
+    return tokens
+
+
 def outcome(completions: list[str], solution: list[str], **columns) -> list[float]:
     """The reward of a conversation: 1 if its last line is the solution."""
     answers = [text.rpartition("\n")[2] for text in completions]
@@ -144,10 +153,16 @@ def outcome(completions: list[str], solution: list[str], **columns) -> list[floa
 def train(start: Path, folder: Path, arm: str, seed: int, max_steps: int = 40) -> dict[str, str | float]:
     """The accuracies of a run, and its mean reward over all of training."""
     rng = random.Random(1)
-    test, problems = (Dataset.from_list([make_problem(rng) for _ in range(n)]) for n in (512, 2048))
-    args = DeltaGRPOConfig(str(folder), seed=seed, max_steps=max_steps, **yaml.safe_load(OPTIONS.read_text()))
+    problems = [make_problem(rng) for _ in range(512 + 2048)]
+    options = yaml.safe_load(OPTIONS.read_text())
     trainer = DeltaGRPOTrainer(
-        str(start), outcome, args, problems, test, token_credit=ARMS[arm], rollout_func=converse
+        str(start),
+        outcome,
+        DeltaGRPOConfig(str(folder), seed=seed, max_steps=max_steps, **options),
+        train_dataset=Dataset.from_list(problems[512:]),
+        eval_dataset=Dataset.from_list(problems[:512]),
+        token_credit=ARMS[arm],
+        rollout_func=converse,
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
@@ -155,8 +170,14 @@ def train(start: Path, folder: Path, arm: str, seed: int, max_steps: int = 40) -
     write_report(folder, folder / "report.html")
     history = pd.DataFrame(trainer.state.log_history)
     before, halfway, after = history["eval_reward"].dropna()
-    run = {"arm": arm, "seed": seed, "before": before, "halfway": halfway, "after": after}
-    return run | {"mean_reward": float(history["reward"].mean())}
+    return {
+        "arm": arm,
+        "seed": seed,
+        "before": before,
+        "halfway": halfway,
+        "after": after,
+        "mean_reward": float(history["reward"].mean()),
+    }
 
 
 def main() -> None:
@@ -169,14 +190,16 @@ def main() -> None:
     rows = []
     for seed in args.seeds:
         for arm in ARMS:
-            rows.append(train(start, args.output_dir / f"{arm}-{seed}", arm, seed))
-            print(rows[-1], flush=True)
+            row = train(start, args.output_dir / f"{arm}-{seed}", arm, seed)
+            print(row, flush=True)
+            rows.append(row)
     runs = pd.DataFrame(rows)
     runs.to_json(args.output_dir / "runs.jsonl", orient="records", lines=True)
     by_arm = runs.pivot(index="seed", columns="arm")
     for measured in ("mean_reward", "after"):
+        of_arms = by_arm[measured]
         for arm in ("turns", "own_turn"):
-            mean, half = interval(by_arm[measured][arm] - by_arm[measured]["outcome"])
+            mean, half = interval(of_arms[arm] - of_arms["outcome"])
             print(f"{measured}: {arm} - outcome {mean:+.3f} ± {half:.3f}")
     print(f"reports: {args.output_dir}/*/report.html")
 

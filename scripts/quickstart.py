@@ -35,7 +35,8 @@ def main() -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if code := subprocess.call([sys.executable, "-m", "delta_trl", *words], cwd=ROOT, env=environment):
         sys.exit(code)
-    folder = ROOT / words[len(words) - words[::-1].index("--output_dir")]
+    last = max(i for i, word in enumerate(words) if word == "--output_dir")
+    folder = ROOT / words[last + 1]
     for records in sorted(folder.glob("seed-*/*/token_credit")):
         print("Report:", write_report(records.parent, records.parent / "report.html"))
 

@@ -22,6 +22,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -37,12 +38,20 @@ from trl import GRPOTrainer
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import RULES
 
-from .timing import clock, spread, wait
+from .timing import clock, processor, spread, wait
 
 
 GENERATIONS = 8  # completions of a prompt
-SHAPE = ("hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "num_key_value_heads")
-SHAPE = (*SHAPE, "head_dim", "vocab_size", "tie_word_embeddings")
+SHAPE = (
+    "hidden_size",
+    "num_hidden_layers",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "tie_word_embeddings",
+)
 MODELS = {
     "tiny": (32, 2, 64, 4, 2, 8, 256, False),  # to see that it runs
     "5m": (256, 6, 768, 8, 4, 32, 2048, False),
@@ -67,10 +76,13 @@ VARIANTS = {
     "delta": {"hidden_state_cache": "device"},
     "every row": {},  # as `delta`, rows without advantage, too
     "cpu cache": {"hidden_state_cache": "cpu"},
-    **{name: {"token_credit_kwargs": {"token_gradient": name}} for name in ("topk_hidden", "lm_head", "full")},
+    "topk_hidden": {"token_credit_kwargs": {"token_gradient": "topk_hidden"}},
+    "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
+    "full": {"token_credit_kwargs": {"token_gradient": "full"}},
 }
-# with their defaults; what `given` costs is up to its source
-VARIANTS |= {name: {"token_credit": name} for name in RULES if name not in (*VARIANTS, "given")}
+for name in RULES:  # with their defaults; what `given` costs is up to its source
+    if name != "given":
+        VARIANTS.setdefault(name, {"token_credit": name})
 
 
 @dataclass(frozen=True)
@@ -94,13 +106,18 @@ class Setup:
         if self.lengths == "equal":
             return [self.tokens] * self.completions
         # as those of reasoning models: a median of 3k where 20k are allowed
-        drawn = torch.randn(self.completions, generator=torch.Generator().manual_seed(seed)).exp()
-        return [min(self.tokens, max(1, int(0.15 * self.tokens * x))) for x in drawn.tolist()]
+        drawn = torch.randn(self.completions, generator=generator(seed)).exp()
+        return (0.15 * self.tokens * drawn).int().clamp(1, self.tokens).tolist()
 
     def draw_prompts(self, seed: int) -> list[int]:
         """Tokens of the prompt of each completion; those of a group are equal."""
-        drawn = torch.rand(self.completions // GENERATIONS, generator=torch.Generator().manual_seed(seed))
-        return [max(1, int(self.prompt * (0.5 + x))) for x in drawn.tolist() for _ in range(GENERATIONS)]
+        drawn = torch.rand(self.completions // GENERATIONS, generator=generator(seed))
+        lengths = (self.prompt * (0.5 + drawn)).int().clamp(min=1)
+        return lengths.repeat_interleave(GENERATIONS).tolist()
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 class EveryRow(DeltaGRPOTrainer):
@@ -124,18 +141,26 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
     on_gpu = torch.cuda.is_available()
 
     def fixed_rollouts(prompts, trainer):
-        seed, n = trainer.state.global_step // MODES[mode] % setup.rollouts, len(prompts)
-        drawn = torch.randint(2, config.vocab_size, (n, setup.tokens), generator=torch.Generator().manual_seed(seed))
-        ids = [row[:length] for row, length in zip(drawn.tolist(), setup.draw_lengths(seed)[:n], strict=True)]
+        seed = trainer.state.global_step // MODES[mode] % setup.rollouts
+        size = (len(prompts), setup.tokens)
+        drawn = torch.randint(2, config.vocab_size, size, generator=generator(seed)).tolist()
+        # not strict: micro-batches that do not divide the rollout batch make it smaller
+        ids = [row[:length] for row, length in zip(drawn, setup.draw_lengths(seed), strict=False)]
+        prompt_ids = []
+        for i, length in enumerate(setup.draw_prompts(seed)[: len(prompts)]):
+            group = i // GENERATIONS
+            prompt_ids.append([2 + group] * length)
         logprobs = [[-1.0] * len(row) for row in ids]
-        lengths = setup.draw_prompts(seed)[:n]
-        prompts = [[2 + i // GENERATIONS] * length for i, length in enumerate(lengths)]  # those of a group are equal
-        return {"prompt_ids": prompts, "completion_ids": ids, "logprobs": logprobs}
+        return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs}
 
     def reward(completion_ids, **kwargs):
         groups = len(completion_ids) // GENERATIONS
-        contrast = [group >= setup.without_contrast * groups for group in range(groups) for _ in range(GENERATIONS)]
-        return [float(ids[0] % 2 and told) for ids, told in zip(completion_ids, contrast, strict=True)]
+        equal = setup.without_contrast * groups  # the first groups have equal rewards
+        rewards = []
+        for i, ids in enumerate(completion_ids):
+            group = i // GENERATIONS
+            rewards.append(float(ids[0] % 2 if group >= equal else 0))
+        return rewards
 
     torch.manual_seed(0)
     with torch.device("cuda" if on_gpu else "cpu"):  # 8 B numbers take minutes to draw on a processor
@@ -178,8 +203,12 @@ class StepClock(TrainerCallback):
     def __init__(self, trainer: GRPOTrainer, steps: int):
         self.device = trainer.accelerator.device
         self.now = clock(self.device)
-        self.steps, self.generation, self.log_ratios, self.inputs = [], 0.0, [], {}
-        generate, compute_loss = trainer._generate, trainer._compute_loss
+        self.steps: list[float] = []
+        self.generation = 0.0
+        self.log_ratios: list[torch.Tensor] = []
+        self.inputs: dict = {}
+        generate = trainer._generate
+        compute_loss = trainer._compute_loss
         score = trainer._get_per_token_logps_and_entropies
 
         def timed_generate(*args, **kwargs):
@@ -199,14 +228,17 @@ class StepClock(TrainerCallback):
             old = self.inputs.get("old_per_token_logps")
             if old is not None and trainer.state.global_step % steps == 0:
                 valid = self.inputs["completion_mask"].bool()
-                self.log_ratios.append((scored[0].detach() - old)[valid].float())
+                log_ratios = scored[0].detach() - old
+                self.log_ratios.append(log_ratios[valid].float())
             return scored
 
-        trainer._generate, trainer._compute_loss = timed_generate, known_loss
+        trainer._generate = timed_generate
+        trainer._compute_loss = known_loss
         trainer._get_per_token_logps_and_entropies = recorded_score
 
     def on_step_begin(self, args, state, control, **kwargs):
-        self.start, self.generation = self.now(), 0.0
+        self.generation = 0.0
+        self.start = self.now()
 
     def on_step_end(self, args, state, control, **kwargs):
         wait(self.device)
@@ -229,7 +261,8 @@ def peak_memory(result: dict):
 
 def visit(setup: Setup, variant: str, mode: str) -> dict:
     """Measure one trainer, each rollout batch at its second time; free the trainer's memory."""
-    result, n = {}, MODES[mode]
+    result: dict = {}
+    n = MODES[mode]
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(setup, variant, mode, folder)
         try:
@@ -239,13 +272,14 @@ def visit(setup: Setup, variant: str, mode: str) -> dict:
             with peak_memory(result):
                 trainer.train()
             seconds = [sum(steps.steps[i : i + n]) for i in range(0, len(steps.steps), n)]
-            result["first"], result["seconds"] = seconds[: setup.rollouts], seconds[setup.rollouts :]
+            result["first"] = seconds[: setup.rollouts]
+            result["seconds"] = seconds[setup.rollouts :]
             result["tokens"] = [sum(setup.draw_lengths(seed)) for seed in range(setup.rollouts)]
             if steps.log_ratios:
                 result["ratios"] = spread_of_ratios(torch.cat(steps.log_ratios))
-            for name in ("seconds", "extra_forward_passes"):
-                logged = [entry[f"credit/{name}"] for entry in trainer.state.log_history if f"credit/{name}" in entry]
-                result[f"credit/{name}"] = logged[setup.rollouts :]
+            for name in ("credit/seconds", "credit/extra_forward_passes"):
+                logged = [entry[name] for entry in trainer.state.log_history if name in entry]
+                result[name] = logged[setup.rollouts :]
             return result
         finally:
             del trainer, steps  # before the next one is made
@@ -256,62 +290,82 @@ def visit(setup: Setup, variant: str, mode: str) -> dict:
 
 def spread_of_ratios(log_ratios: torch.Tensor) -> dict[str, float]:
     """Of the log-ratios (N,) of all tokens."""
-    outside = ((log_ratios.exp() - 1).abs() > 0.1).float().mean().item()
-    return {"outside": outside, "largest_log": log_ratios.abs().max().item()}
+    outside = (log_ratios.exp() - 1).abs() > 0.1
+    return {"outside": outside.float().mean().item(), "largest_log": log_ratios.abs().max().item()}
 
 
 def summarize(runs: list[dict]) -> dict:
-    credit = [value for run in runs for value in run["credit/seconds"]]
-    passes = [value for run in runs for value in run["credit/extra_forward_passes"]]
-    seconds = [value for run in runs for value in run["seconds"]]
+    def all_of(name: str) -> list:
+        return list(chain(*(run[name] for run in runs)))
+
+    seconds = all_of("seconds")
     ratios = [run["ratios"] for run in runs if "ratios" in run]
     return {
         "seconds": spread(seconds),
-        "first_seconds": statistics.median(value for run in runs for value in run["first"]),
-        "tokens_per_second": sum(sum(run["tokens"]) for run in runs) / sum(seconds),
-        "credit_seconds": statistics.median(credit) if credit else 0.0,
-        "extra_forward_passes": max(passes, default=0),
+        "first_seconds": statistics.median(all_of("first")),
+        "tokens_per_second": sum(all_of("tokens")) / sum(seconds),
+        "credit_seconds": statistics.median(all_of("credit/seconds") or [0.0]),
+        "extra_forward_passes": max(all_of("credit/extra_forward_passes"), default=0),
         "peak_memory_mb": statistics.median(run["memory"] for run in runs),
         "ratios": {name: max(one[name] for one in ratios) for name in ratios[0]} if ratios else None,
     }
 
 
+COLUMNS = (
+    "",
+    "variant",
+    "s per rollout batch",
+    "quartiles",
+    "× GRPO",
+    "the first time",
+    "tokens/s",
+    "coefficients, s",
+    "extra passes",
+    "peak MB",
+    "ratios outside .9 to 1.1",
+    "largest log-ratio",
+)
+
+
 def table(results: dict) -> str:
     """Of results by mode or case, then by variant."""
-    columns = ["", "variant", "s per rollout batch", "quartiles", "× GRPO", "the first time", "tokens/s"]
-    columns += ["coefficients, s", "extra passes", "peak MB", "ratios outside .9 to 1.1", "largest log-ratio"]
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for case, variants in results.items():
         base = variants["grpo"]["seconds"]["median"] if "grpo" in variants else float("nan")
-        for name, r in variants.items():
-            median, (low, high) = r["seconds"]["median"], r["seconds"]["quartiles"]
-            ratios = "{outside:.4f} | {largest_log:.2g}".format(**r["ratios"]) if r["ratios"] else " | "
-            lines.append(
-                f"| {case} | {name} | {median:.3f} | {low:.3f} to {high:.3f} | {median / base:.2f} | "
-                f"{r['first_seconds']:.3f} | {r['tokens_per_second']:.0f} | {r['credit_seconds']:.3f} | "
-                f"{r['extra_forward_passes']:.0f} | {r['peak_memory_mb']:.0f} | {ratios} |"
-            )
+        for name, of_variant in variants.items():
+            median = of_variant["seconds"]["median"]
+            low, high = of_variant["seconds"]["quartiles"]
+            ratios = of_variant["ratios"]
+            cells = [
+                case,
+                name,
+                f"{median:.3f}",
+                f"{low:.3f} to {high:.3f}",
+                f"{median / base:.2f}",
+                f"{of_variant['first_seconds']:.3f}",
+                f"{of_variant['tokens_per_second']:.0f}",
+                f"{of_variant['credit_seconds']:.3f}",
+                f"{of_variant['extra_forward_passes']:.0f}",
+                f"{of_variant['peak_memory_mb']:.0f}",
+                f"{ratios['outside']:.4f}" if ratios else "",
+                f"{ratios['largest_log']:.2g}" if ratios else "",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def processor() -> str:
-    """Its name, as Linux has it."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for option in fields(Setup):
-        if option.name != "lora":
-            parser.add_argument(f"--{option.name.replace('_', '-')}", type=option.type, default=option.default)
+    options = [option for option in fields(Setup) if option.name != "lora"]
+    for option in options:
+        parser.add_argument(f"--{option.name.replace('_', '-')}", type=option.type, default=option.default)
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["grpo", "none", "delta"])
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
     args = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    setup = Setup(**{name: value for name, value in vars(args).items() if name in {f.name for f in fields(Setup)}})
+    setup = Setup(**{option.name: getattr(args, option.name) for option in options})
     results = {}
     for mode in args.modes:
         runs = {name: [] for name in args.variants}
@@ -321,10 +375,16 @@ def main() -> None:
         results[mode] = {name: summarize(of_name) for name, of_name in runs.items()}
     print(table(results))
     if args.output:
-        machine = {"python": platform.python_version(), "torch": torch.__version__, "trl": trl.__version__}
-        machine["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
-        machine["commit"] = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-        machine |= {"threads": torch.get_num_threads(), "options": asdict(setup)}
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+        machine = {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "trl": trl.__version__,
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
+            "commit": commit,
+            "threads": torch.get_num_threads(),
+            "options": asdict(setup),
+        }
         args.output.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
 
 

@@ -40,7 +40,9 @@ def sandboxed(sandbox: Sandbox, parsed) -> None:
 def measure(run: Callable[[], None], seconds: float, workers: int) -> tuple[float, float]:
     """(programs per second, processor seconds per program) of `run()`, called by `workers` threads."""
     run()
-    started, before, count = time.monotonic(), busy(), 0
+    count = 0
+    before = busy()
+    started = time.monotonic()
     with ThreadPoolExecutor(workers) as threads:
         while time.monotonic() - started < seconds:
             count += len(list(threads.map(lambda _: run(), range(4 * workers))))
@@ -57,31 +59,35 @@ def busy() -> float:
     return total
 
 
+def compare(sandboxes: dict[str, Sandbox], workers: int, count: int, seconds: float) -> None:
+    """Print the speed of each way with `count` tests for a program."""
+    tests = {
+        "inputs": [f"{number} {number + 1}" for number in range(count)],
+        "outputs": [str(2 * number + 1) for number in range(count)],
+    }
+    ways: dict[str, Callable[[], None]] = {"fresh Python": partial(fresh_python, tests)}
+    for tier, sandbox in sandboxes.items():
+        ways[f"sandbox, tier {tier}"] = partial(sandboxed, sandbox, parse_tests(tests))
+    found = {name: measure(run, seconds, workers) for name, run in ways.items()}
+    reference_rate, reference_cpu = found["fresh Python"]
+    for name, (rate, cpu) in found.items():
+        speed = rate / reference_rate
+        share = cpu / reference_cpu
+        line = f"{name:18} {workers:7} {count:5} {rate * count:9.0f} {1000 * cpu / count:12.2f}"
+        print(f"{line} {speed:6.1f}x {share:6.2f}x", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=2.0, help="per measurement")
     parser.add_argument("--tier", choices=["A", "B"], action="append", help="by default both")
     parser.add_argument("--tests", type=int, nargs="+", default=[1, 10, 50], help="tests per program")
     arguments = parser.parse_args()
-    print(f"{'way':18} {'workers':>7} {'tests':>5} {'tests/s':>9} {'CPU ms/test':>12} {'speed':>7} {'CPU':>7}")
+    print("way                workers tests   tests/s  CPU ms/test   speed     CPU")
     for workers in (1, 2):
-        sandboxes = {tier: Sandbox(workers=workers, tier=tier) for tier in arguments.tier or ["A", "B"]}
+        sandboxes = {tier: Sandbox(workers=workers, tier=tier) for tier in arguments.tier or ("A", "B")}
         for count in arguments.tests:
-            tests = {
-                "inputs": [f"{number} {number + 1}" for number in range(count)],
-                "outputs": [str(2 * number + 1) for number in range(count)],
-            }
-            ways = {"fresh Python": partial(fresh_python, tests)}
-            for tier, sandbox in sandboxes.items():
-                ways[f"sandbox, tier {tier}"] = partial(sandboxed, sandbox, parse_tests(tests))
-            found = {name: measure(run, arguments.seconds, workers) for name, run in ways.items()}
-            reference_rate, reference_cpu = found["fresh Python"]
-            for name, (rate, cpu) in found.items():
-                print(
-                    f"{name:18} {workers:7} {count:5} {rate * count:9.0f} {1000 * cpu / count:12.2f} "
-                    f"{rate / reference_rate:6.1f}x {cpu / reference_cpu:6.2f}x",
-                    flush=True,
-                )
+            compare(sandboxes, workers, count, arguments.seconds)
         for sandbox in sandboxes.values():
             sandbox.close()
 

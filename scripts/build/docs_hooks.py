@@ -8,11 +8,8 @@ from mkdocs.structure.files import File
 
 def on_files(files, config):
     readme = Path(config["config_file_path"]).with_name("README.md").read_text()
-    files.append(
-        File.generated(
-            config, "index.md", content=re.sub(r"\]\((?!http|docs/)", "](../", readme).replace("](docs/", "](")
-        )
-    )
+    page = re.sub(r"\]\((?!http|docs/)", "](../", readme).replace("](docs/", "](")
+    files.append(File.generated(config, "index.md", content=page))
     return files
 
 

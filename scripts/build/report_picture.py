@@ -21,7 +21,8 @@ from playwright.sync_api import sync_playwright
 from delta_trl.report import write_report
 
 
-WIDTH, HEIGHT = 1240, 1300
+WIDTH = 1240
+HEIGHT = 1300
 HIDE = ".note { display: none !important }"
 
 

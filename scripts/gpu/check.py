@@ -64,10 +64,13 @@ def main() -> int:
         finally:
             after = read(path)
             write_summary(args.output_dir)
-        status = after["status"] if after else "nothing written"
-        print(f"{name}: {status}, {after['seconds'] if after else 0:.0f} s", flush=True)
+        after = after or {"status": "nothing written", "seconds": 0}
+        status = after["status"]
+        print(f"{name}: {status}, {after['seconds']:.0f} s", flush=True)
         failed |= status not in ("finished", "partial")
-    print((args.output_dir / "summary.md").read_text() if (args.output_dir / "summary.md").is_file() else "")
+    summary = args.output_dir / "summary.md"
+    if summary.is_file():
+        print(summary.read_text())
     return int(failed)
 
 
@@ -79,10 +82,11 @@ def prepare(args: argparse.Namespace) -> dict[str, str]:
 
         # datasets makes fingerprints with dill, which recognises libraries by this folder name
         paths.append(str(unpack(args.wheels, args.output_dir / "work" / "site-packages")))
-    old = os.environ.get("PYTHONPATH")
+    if "PYTHONPATH" in os.environ:
+        paths.append(os.environ["PYTHONPATH"])
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([*paths, *([old] if old else [])]),
+        "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",  # nothing here needs the hub, and waiting for it costs time
@@ -97,9 +101,12 @@ def prepare(args: argparse.Namespace) -> dict[str, str]:
 
 def launch(name: str, args: argparse.Namespace, deadline: float, environment: dict[str, str]) -> None:
     """Run a stage in its own process: a CUDA error ends a process, and the end of a process frees all memory."""
-    print(f"{name}: until {time.strftime('%H:%M:%S', time.localtime(deadline))}", flush=True)
+    until = time.strftime("%H:%M:%S", time.localtime(deadline))
+    print(f"{name}: until {until}", flush=True)
     command = [sys.executable, "-m", "scripts.gpu.check", "--stage", name, "--inside", str(deadline)]
-    command += ["--output-dir", str(args.output_dir), *(["--dry"] if args.dry else [])]
+    command += ["--output-dir", str(args.output_dir)]
+    if args.dry:
+        command.append("--dry")
     process = subprocess.Popen(command, env=environment, cwd=ROOT)
     try:
         process.wait(deadline + GRACE - time.time())
@@ -119,14 +126,16 @@ def inside(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, interrupt)
     (name,) = args.stage
     stage = Stage(name, args.output_dir, args.inside, args.dry)
-    status, error = "failed", None
+    status = "failed"
+    error = None
     try:
         if not args.dry:
             refuse_missing_gpu()
         import_module(f"{__package__}.stages.{name}").run(stage)
         status = "finished"
     except (Interrupted, KeyboardInterrupt):
-        status, error = "partial", "interrupted"
+        status = "partial"
+        error = "interrupted"
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # while results are written
     except Exception:
         error = traceback.format_exc()[-4000:]
@@ -137,16 +146,22 @@ def inside(args: argparse.Namespace) -> int:
 
 def write_summary(folder: Path) -> None:
     """summary.md: what the stages' JSON files say, in tables that can go into the docs as they are."""
-    found = [stage for stage in (read(folder / f"{name}.json") for name in STAGES) if stage]
+    found = list(filter(None, (read(folder / f"{name}.json") for name in STAGES)))
     lines = ["# GPU check", ""]
     if any(stage["dry"] for stage in found):
         lines += ["**A dry run at tiny sizes: its numbers say nothing but that the kit works.**", ""]
     lines += ["| stage | status | seconds | left out |", "|---|---|---|---|"]
+    machines = []
     for stage in found:
-        left_out = "; ".join(stage["left_out"][:5]) + (" ..." if len(stage["left_out"]) > 5 else "")
-        lines.append(f"| {stage['stage']} | {stage['status']} | {stage['seconds']:.0f} | {left_out} |")
-    for machine in {str(stage["machine"]): stage["machine"] for stage in found}.values():
-        lines += ["", ", ".join(f"{name} {value}" for name, value in machine.items() if value)]
+        left_out = stage["left_out"]
+        if len(left_out) > 5:
+            left_out = [*left_out[:5], "..."]
+        lines.append(f"| {stage['stage']} | {stage['status']} | {stage['seconds']:.0f} | {'; '.join(left_out)} |")
+        if stage["machine"] not in machines:
+            machines.append(stage["machine"])
+    for machine in machines:
+        facts = [f"{name} {value}" for name, value in machine.items() if value]
+        lines += ["", ", ".join(facts)]
     for stage in found:
         lines += ["", f"## {stage['stage']}", "", stage["text"]]
         if stage["error"]:

@@ -21,9 +21,19 @@ from pathlib import Path
 
 
 ROOT = Path(__file__).resolve().parents[2]
+PIP = [sys.executable, "-m", "pip"]
 # beside the project's own dependencies: LoRA, the language model's file, and the stage `tests`
 MORE = ("peft>=0.18", "gguf>=0.19", "pytest>=8", "pytest-timeout>=2.3")
-PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (28, 27, 26, 24, 17, 12, 5)] + ["manylinux2014_x86_64"]
+PLATFORMS = [
+    "manylinux_2_28_x86_64",
+    "manylinux_2_27_x86_64",
+    "manylinux_2_26_x86_64",
+    "manylinux_2_24_x86_64",
+    "manylinux_2_17_x86_64",
+    "manylinux_2_12_x86_64",
+    "manylinux_2_5_x86_64",
+    "manylinux2014_x86_64",
+]
 
 
 def requirements() -> list[str]:
@@ -32,7 +42,7 @@ def requirements() -> list[str]:
     return [*project["dependencies"], *MORE]
 
 
-def canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -40,30 +50,34 @@ def needed(roots: list[str], have: dict[str, str | None], python: str) -> set[st
     """The packages that are missing."""
     from packaging.requirements import Requirement
 
-    environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
-    environment |= {"platform_machine": "x86_64", "platform_system": "Linux"}
+    environment = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "sys_platform": "linux",
+        "platform_machine": "x86_64",
+        "platform_system": "Linux",
+    }
     found: set[str] = set()
-    seen: set[tuple[str, tuple[str, ...]]] = set()
+    seen: set[str] = set()
 
-    def walk(text: str, extras: tuple[str, ...]) -> None:
+    def walk(text: str, extras: set[str]) -> None:
+        """A requirement of a package, or of its extras."""
         requirement = Requirement(text)
-        if requirement.marker and not any(
-            requirement.marker.evaluate({**environment, "extra": extra}) for extra in ("", *extras)
-        ):
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({**environment, "extra": extra}) for extra in ("", *extras)):
             return
-        name = canonical(requirement.name)
+        name = canonical_name(requirement.name)
         there = have.get(name, "")
         if there is None or (there and requirement.specifier.contains(there, prereleases=True)):
             return
         found.add(name)
-        key = (name, tuple(sorted(requirement.extras)))
-        if key not in seen:
-            seen.add(key)
+        if text not in seen:
+            seen.add(text)
             for wanted in metadata.requires(name) or ():
-                walk(wanted, key[1])
+                walk(wanted, requirement.extras)
 
     for root in roots:
-        walk(root, ())
+        walk(root, set())
     return found
 
 
@@ -73,39 +87,46 @@ def read_have(path: Path | None, python: str) -> dict[str, str | None]:
     if path is None:
         return have | dict.fromkeys(needed(["torch"], {}, python))
     for line in path.read_text().replace(",", "\n").splitlines():
-        name, _, version = line.split("@")[0].strip().partition("==")
+        entry = line.split("@")[0].strip()
+        name, _, version = entry.partition("==")
         if name:
-            have[canonical(name)] = version or None
+            have[canonical_name(name)] = version or None
     return have
 
 
 def download(packages: set[str], folder: Path, python: str) -> None:
-    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
-    pins = {canonical(name): version for name, version in pins.items()}
-    if unpinned := sorted(packages - pins.keys()):
+    pins = {}
+    for pin in (ROOT / "constraints.txt").read_text().split():
+        name, version = pin.split("==")
+        pins[canonical_name(name)] = version
+    unpinned = sorted(packages - pins.keys())
+    if unpinned:
         sys.exit(f"no pin in constraints.txt for {', '.join(unpinned)}")
-    command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-deps"]
-    command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python, "--dest", str(folder)]
-    command += [word for platform in PLATFORMS for word in ("--platform", platform)]
-    subprocess.run([*command, *(f"{name}=={pins[name]}" for name in packages)], check=True)
+    command = [*PIP, "download", "-qq", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
+    command += ["--implementation", "cp", "--python-version", python, "--dest", str(folder)]
+    command += [f"--platform={platform}" for platform in PLATFORMS]
+    command += [f"{name}=={pins[name]}" for name in packages]
+    subprocess.run(command, check=True)
 
 
 def unpack(folder: Path, target: Path) -> Path:
     """Install those wheels of `folder` that are missing here into `target`, without network. Returns `target`."""
-    pip = [sys.executable, "-m", "pip"]
     offline = ["--no-index", "--find-links", str(folder.resolve()), "--disable-pip-version-check", "-q"]
     target.mkdir(parents=True, exist_ok=True)
     report = target / "pip-report.json"
-    command = [*pip, "install", "--dry-run", *offline, "--report", str(report), *requirements()]
+    command = [*PIP, "install", "--dry-run", *offline, "--report", str(report), *requirements()]
     if subprocess.run(command).returncode == 0:
-        missing = [item["download_info"]["url"] for item in json.loads(report.read_text())["install"]]
+        chosen = json.loads(report.read_text())["install"]
+        missing = [wheel["download_info"]["url"] for wheel in chosen]
     else:
         print("pip finds no set of versions that fits; taking what is not there at all", flush=True)
-        missing = [str(path) for path in sorted(folder.resolve().glob("*.whl")) if not is_here(path)]
-    print(f"from {folder}: {', '.join(url.rpartition('/')[2] for url in missing) or 'nothing'}", flush=True)
+        wheels = sorted(folder.resolve().glob("*.whl"))
+        missing = [str(path) for path in wheels if not is_here(path)]
+    names = [url.rpartition("/")[2] for url in missing]
+    print(f"from {folder}: {', '.join(names) or 'nothing'}", flush=True)
     if missing:
         options = [*offline, "--no-deps", "--no-compile", "--upgrade", "--target", str(target)]
-        subprocess.run([*pip, "install", *options, *missing], check=True)
+        subprocess.run([*PIP, "install", *options, *missing], check=True)
     return target
 
 
@@ -126,8 +147,9 @@ def main() -> None:
     packages = needed(requirements(), read_have(args.have, args.python), args.python)
     args.output.mkdir(parents=True, exist_ok=True)
     download(packages, args.output, args.python)
-    for wheel in sorted(args.output.glob("*.whl"), key=lambda path: -path.stat().st_size):
-        print(f"{wheel.stat().st_size / 1e6:8.2f} MB  {wheel.name}")
+    sizes = [(wheel.stat().st_size, wheel.name) for wheel in args.output.glob("*.whl")]
+    for size, name in sorted(sizes, reverse=True):
+        print(f"{size / 1e6:8.2f} MB  {name}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.rewards import math_reward
 
+from ..benchmarks.timing import processor
 from .plans import Plan
 from .rows import KEY, Run
 from .rules import ROLLOUT, labelled
@@ -212,6 +213,7 @@ class Runner:
             **dict(zip(KEY, run.key, strict=True)),
             "settings": self.plan.arms[run.arm],
             **self.code,
+            # on another one, sums round differently, and runs part ways
             "processor": processor() if self.device.type == "cpu" else torch.cuda.get_device_name(),
             "start_model": digest(self.load(run.task).model),
             "reward": curve("reward"),
@@ -329,9 +331,3 @@ def commit() -> str | None:
     found = git("log", "-1", "--format=%H", *code)
     changed = git("status", "--porcelain", *code)
     return (f"{found}-dirty" if changed else found) or None
-
-
-def processor() -> str:
-    """The model of the processor: on another one, sums round differently, and runs part ways."""
-    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1] if found else platform.processor()

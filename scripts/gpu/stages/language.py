@@ -6,6 +6,7 @@ GPU memory; seed after seed, as many as the time allows.
 
 import statistics
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
 from multiprocessing import get_context
 
 import torch
@@ -25,7 +26,18 @@ SIZES = {
     False: {"task": "sums", "rollouts": 20, "seeds": 3, "problems": 128, "learning_rate": 1e-5},
     True: {"task": "arithmetic", "rollouts": 1, "seeds": 1, "problems": 8, "learning_rate": 2.5e-4},
 }
-KEPT = ("variant", "seed", "reward", "length", "entropy", "grad_norm", "step_seconds", "seconds")
+KEPT = (
+    "variant",
+    "seed",
+    "reward",
+    "length",
+    "entropy",
+    "grad_norm",
+    "step_seconds",
+    "seconds",
+    "accuracy_before",
+    "accuracy_after",
+)
 
 
 def run(stage: Stage) -> None:
@@ -36,13 +48,15 @@ def run(stage: Stage) -> None:
     stage.go_on()
     rows = stage.results.setdefault("rows", [])
     done = {(row["variant"], row["seed"]) for row in rows}
-    wanted = [(arm, seed) for seed in range(size["seeds"]) for arm in ARMS if (arm, seed) not in done]
     pool = ProcessPoolExecutor(len(ARMS), mp_context=get_context("spawn"))
     try:
-        futures = {pool.submit(train, size, arm, seed): f"{arm}, seed {seed}" for arm, seed in wanted}
+        futures = {}
+        for seed, arm in product(range(size["seeds"]), ARMS):
+            if (arm, seed) not in done:
+                futures[pool.submit(train, size, arm, seed)] = f"{arm}, seed {seed}"
         for future in as_completed(futures, timeout=max(1.0, stage.left())):
             row = future.result()
-            rows.append({name: row[name] for name in (*KEPT, "accuracy_before", "accuracy_after")})
+            rows.append({name: row[name] for name in KEPT})
             sum_up(stage)
             stage.save()
     except TimeoutError:
@@ -60,9 +74,16 @@ def train(size: dict, arm: str, seed: int) -> dict:
 
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
-    phases = {"study": {"rollouts": size["rollouts"]}}
-    rates = [size["learning_rate"]]
-    plan = Plan("gpu", ARMS, phases, samples=2, rates=rates, sections={}, families=(), problems=size["problems"])
+    plan = Plan(
+        name="gpu",
+        arms=ARMS,
+        phases={"study": {"rollouts": size["rollouts"]}},
+        samples=2,
+        problems=size["problems"],
+        rates=[size["learning_rate"]],
+        sections={},
+        families=(),
+    )
     runner = Runner(plan, "cuda" if torch.cuda.is_available() else "cpu")
     return runner(Run("study", size["task"], arm, size["learning_rate"], seed))
 
@@ -70,7 +91,7 @@ def train(size: dict, arm: str, seed: int) -> dict:
 def sum_up(stage: Stage) -> None:
     """What each arm's rows say, and its differences from DAPO, seed by seed."""
     rows = stage.results["rows"]
-    by_seed = {(row["variant"], row["seed"]): row["accuracy_after"] for row in rows}
+    of_dapo = {row["seed"]: row["accuracy_after"] for row in rows if row["variant"] == "dapo"}
     lines = [
         "| arm | accuracy before | after | quartiles | above DAPO, by seed | s a run |",
         "|---|---|---|---|---|---|",
@@ -80,10 +101,17 @@ def sum_up(stage: Stage) -> None:
         before = statistics.fmean(row["accuracy_before"] for row in mine)
         after = spread([row["accuracy_after"] for row in mine])
         low, high = after["quartiles"]
-        pairs = [(row["accuracy_after"], by_seed.get(("dapo", row["seed"]))) for row in mine]
-        above = ", ".join(f"{value - other:+.3f}" for value, other in pairs if other is not None)
-        seconds = statistics.median(row["seconds"] for row in mine)
-        lines.append(
-            f"| {arm} | {before:.3f} | {after['median']:.3f} | {low:.3f} to {high:.3f} | {above} | {seconds:.0f} |"
-        )
+        above = []
+        for row in mine:
+            if row["seed"] in of_dapo:
+                above.append(f"{row['accuracy_after'] - of_dapo[row['seed']]:+.3f}")
+        cells = [
+            arm,
+            f"{before:.3f}",
+            f"{after['median']:.3f}",
+            f"{low:.3f} to {high:.3f}",
+            ", ".join(above),
+            f"{statistics.median(row['seconds'] for row in mine):.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     stage.text = "\n".join(lines)

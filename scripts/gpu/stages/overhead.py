@@ -31,7 +31,8 @@ TINY = Setup("tiny", completions=16, micro_batch=4, tokens=16, lengths="lognorma
 UNSLOTH = Setup(
     "4b", completions=8, micro_batch=4, tokens=256, lengths="lognormal", prompt=500, dtype="bfloat16", lora=True
 )
-BFLOAT16, FEW = replace(REAL, dtype="bfloat16"), ("grpo", "delta")
+BFLOAT16 = replace(REAL, dtype="bfloat16")
+FEW = ("grpo", "delta")
 OTHERS = tuple(name for name in VARIANTS if name not in ("none", "delta", "every row"))
 CASES = {  # by whether it is a dry run: setup, mode and variants
     False: {
@@ -58,21 +59,21 @@ GUESS = {False: 20.0, True: 0.0}  # seconds of a visit, until one is measured
 
 def run(stage: Stage) -> None:
     transformers.logging.set_verbosity_error()
-    cases = {
-        name: case
-        for name, case in CASES[stage.dry].items()
-        if case[0].attention != "flash_attention_2" or is_flash_attn_2_available()
-    }
-    stage.settings = {
-        "cases": {name: [asdict(setup), *rest] for name, (setup, *rest) in cases.items()},
-        "rounds": ROUNDS[stage.dry],
-    }
+    cases = {}
+    settings = {}
+    for name, (setup, mode, variants) in CASES[stage.dry].items():
+        if setup.attention != "flash_attention_2" or is_flash_attn_2_available():
+            cases[name] = (setup, mode, variants)
+            settings[name] = [asdict(setup), mode, variants]
+    rounds = ROUNDS[stage.dry]
+    stage.settings = {"cases": settings, "rounds": rounds}
     stage.go_on()
     done = stage.results.setdefault("cases", {})
-    for number in range(ROUNDS[stage.dry]):
+    for number in range(rounds):
         for name, (setup, mode, variants) in cases.items():
             of_case = done.setdefault(name, {})
-            for variant in variants[:: (-1) ** number]:  # what is measured last may look faster
+            in_turn = variants[::-1] if number % 2 else variants  # what is measured last may look faster
+            for variant in in_turn:
                 entry = of_case.setdefault(variant, {"runs": []})
                 if len(entry["runs"]) <= number:
                     measure(stage, f"{name}, {variant}", setup, mode, variant, entry)
@@ -80,7 +81,8 @@ def run(stage: Stage) -> None:
 
 def measure(stage: Stage, name: str, setup: Setup, mode: str, variant: str, entry: dict) -> None:
     """One visit, if there is time for it."""
-    if 1.1 * max((run["visit"] for run in entry["runs"]), default=GUESS[stage.dry]) > stage.left():
+    longest = max((run["visit"] for run in entry["runs"]), default=GUESS[stage.dry])
+    if 1.1 * longest > stage.left():
         stage.leave_out(f"{name}: not as often as planned, no time was left")
         return
     start = time.perf_counter()
@@ -91,6 +93,8 @@ def measure(stage: Stage, name: str, setup: Setup, mode: str, variant: str, entr
         return
     entry["runs"].append({**found, "visit": time.perf_counter() - start})
     entry |= summarize(entry["runs"])
-    cases = stage.results["cases"].items()
-    stage.text = table({case: {v: e for v, e in of.items() if e["runs"]} for case, of in cases})
+    measured = {}
+    for case, variants in stage.results["cases"].items():
+        measured[case] = {variant: found for variant, found in variants.items() if found["runs"]}
+    stage.text = table(measured)
     stage.save()

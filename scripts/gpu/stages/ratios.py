@@ -7,6 +7,7 @@ allowed. With a learning rate of 0, every loss sees the policy that was scored, 
 
 import gc
 import tempfile
+from itertools import permutations
 from os.path import relpath
 from pathlib import Path
 
@@ -41,11 +42,10 @@ def run(stage: Stage) -> None:
     lines = ["| weights | trainer | tokens | exactly 1 | outside .9 to 1.1 | largest log-ratio |", "|---" * 6 + "|"]
     for precision, dtype in DTYPES.items():
         for name, cls in CLASSES.items():
-            found = stage.results[f"{precision}, {name}"] = measure(cls, dtype, prompts(stage.dry), **stage.settings)
-            lines.append(
-                f"| {precision} | {name} | {found['tokens']} | {found['exact']:.4f} | {found['outside']:.4f} | "
-                f"{found['largest_log']:.2g} |"
-            )
+            found = measure(cls, dtype, prompts(stage.dry), **stage.settings)
+            stage.results[f"{precision}, {name}"] = found
+            shares = f"{found['exact']:.4f} | {found['outside']:.4f}"
+            lines.append(f"| {precision} | {name} | {found['tokens']} | {shares} | {found['largest_log']:.2g} |")
             stage.text = "\n".join(lines)
             stage.save()
 
@@ -53,10 +53,12 @@ def run(stage: Stage) -> None:
 def prompts(dry: bool) -> list:
     if dry:
         return [row["prompt"] for row in make_problems(TASKS["arithmetic"])[0][:32]]
-    sums = [row["prompt"] for row in language.make_rows(language.TASKS["sums"])[:16]]
-    pairs = [(a, b) for a in language.FRUITS for b in language.FRUITS if a != b][:16]
-    stories = [[{"role": "user", "content": f"Tell me a story about a {a} and a {b}."}] for a, b in pairs]
-    return [prompt for pair in zip(sums, stories, strict=True) for prompt in pair]
+    rows = language.make_rows(language.TASKS["sums"])
+    prompts = []
+    for row, (a, b) in zip(rows[:16], permutations(language.FRUITS, 2), strict=False):
+        story = {"role": "user", "content": f"Tell me a story about a {a} and a {b}."}
+        prompts += [row["prompt"], [story]]
+    return prompts
 
 
 def measure(cls: type[GRPOTrainer], dtype: torch.dtype, prompts: list, model: str, tokens: int, batches: int) -> dict:
@@ -93,4 +95,5 @@ def measure(cls: type[GRPOTrainer], dtype: torch.dtype, prompts: list, model: st
     ratios = torch.cat(steps.log_ratios)
     del trainer, steps
     gc.collect()
-    return {"tokens": len(ratios), "exact": (ratios == 0).float().mean().item(), **spread_of_ratios(ratios)}
+    exact = (ratios == 0).float().mean().item()
+    return {"tokens": len(ratios), "exact": exact, **spread_of_ratios(ratios)}

@@ -13,8 +13,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 # minutes, 12 in all; README.md says what each settles
 STAGES = {"tests": 2.0, "overhead": 4.0, "language": 5.0, "ratios": 1.0}
-PACKAGES = ("torch", "transformers", "trl", "accelerate", "datasets", "math-verify", "peft")
-PACKAGES = (*PACKAGES, "deepspeed", "flash-attn", "kernels", "liger-kernel", "vllm")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "trl",
+    "accelerate",
+    "datasets",
+    "math-verify",
+    "peft",
+    "deepspeed",
+    "flash-attn",
+    "kernels",
+    "liger-kernel",
+    "vllm",
+)
 
 
 class Interrupted(BaseException):
@@ -65,7 +77,8 @@ class Stage:
         before = read(self.path)
         if not before or before["settings"] != json.loads(json.dumps(self.settings)):
             return False
-        self.results, self.earlier = before["results"], before["seconds"]
+        self.results = before["results"]
+        self.earlier = before["seconds"]
         return True
 
     def save(self, status: str = "partial", error: str | None = None) -> None:

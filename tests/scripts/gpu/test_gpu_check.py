@@ -26,7 +26,7 @@ def test_every_stage(tmp_path):
     for entry in found["overhead"]["results"]["cases"]["tiny"].values():
         assert entry["tokens_per_second"] > 0
         assert entry["ratios"] == {"outside": 0, "largest_log": pytest.approx(0, abs=1e-5)}
-    assert {row["variant"] for row in found["language"]["results"]["rows"]} == {"dapo", "delta", "losers_0.2"}
+    assert {row["variant"] for row in found["language"]["results"]["rows"]} == {"dapo", "delta"}
     assert all(f"## {name}" in (tmp_path / "summary.md").read_text() for name in STAGES)
     real = subprocess.run([*command, "--stage", "tests"], cwd=ROOT, capture_output=True, text=True, timeout=550)
     assert "is of a dry run: choose another --output-dir" in real.stdout + real.stderr
