@@ -65,7 +65,7 @@ class Conversation:
     def __init__(self, prompt: str):
         first, *self._numbers = prompt.rstrip("=").split("+")
         self.right_turn = f"{first}+{self._numbers.pop(0)}="
-        self.rewards: list[float] = []
+        self.rewards = []
         self.done = False
 
     def take(self, turn: str) -> str:
@@ -114,8 +114,8 @@ def converse(prompts: list[str], trainer: DeltaGRPOTrainer) -> dict[str, list | 
     prompt_ids = tokenizer(prompts).input_ids
     ends = tokenizer.convert_tokens_to_ids(["=", "<eos>"])
     conversations = [Conversation(prompt) for prompt in prompts]
-    completion_ids: list[list[int]] = [[] for _ in prompts]
-    env_mask: list[list[int]] = [[] for _ in prompts]  # 1 for the model's tokens, 0 for the calculator's
+    completion_ids = [[] for _ in prompts]
+    env_mask = [[] for _ in prompts]  # 1 for the model's tokens, 0 for the calculator's
     while going_on := [i for i, conversation in enumerate(conversations) if not conversation.done]:
         so_far = [prompt_ids[i] + completion_ids[i] for i in going_on]
         inputs = tokenizer.pad({"input_ids": so_far}, return_tensors="pt")

@@ -203,10 +203,10 @@ class StepClock(TrainerCallback):
     def __init__(self, trainer: GRPOTrainer, steps: int):
         self.device = trainer.accelerator.device
         self.now = clock(self.device)
-        self.steps: list[float] = []
+        self.steps = []
         self.generation = 0.0
-        self.log_ratios: list[torch.Tensor] = []
-        self.inputs: dict = {}
+        self.log_ratios = []
+        self.inputs = {}
         generate = trainer._generate
         compute_loss = trainer._compute_loss
         score = trainer._get_per_token_logps_and_entropies
@@ -261,7 +261,7 @@ def peak_memory(result: dict):
 
 def visit(setup: Setup, variant: str, mode: str) -> dict:
     """Measure one trainer, each rollout batch at its second time; free the trainer's memory."""
-    result: dict = {}
+    result = {}
     n = MODES[mode]
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(setup, variant, mode, folder)

@@ -61,19 +61,21 @@ def busy() -> float:
 
 def compare(sandboxes: dict[str, Sandbox], workers: int, count: int, seconds: float) -> None:
     """Print the speed of each way with `count` tests for a program."""
-    tests = {
-        "inputs": [f"{number} {number + 1}" for number in range(count)],
-        "outputs": [str(2 * number + 1) for number in range(count)],
-    }
+    tests = {"inputs": [], "outputs": []}
+    for number in range(count):
+        tests["inputs"].append(f"{number} {number}")
+        tests["outputs"].append(f"{2 * number}")
     ways: dict[str, Callable[[], None]] = {"fresh Python": partial(fresh_python, tests)}
     for tier, sandbox in sandboxes.items():
         ways[f"sandbox, tier {tier}"] = partial(sandboxed, sandbox, parse_tests(tests))
     found = {name: measure(run, seconds, workers) for name, run in ways.items()}
     reference_rate, reference_cpu = found["fresh Python"]
     for name, (rate, cpu) in found.items():
+        tests_per_second = rate * count
+        milliseconds = 1000 * cpu / count
         speed = rate / reference_rate
         share = cpu / reference_cpu
-        line = f"{name:18} {workers:7} {count:5} {rate * count:9.0f} {1000 * cpu / count:12.2f}"
+        line = f"{name:18} {workers:7} {count:5} {tests_per_second:9.0f} {milliseconds:12.2f}"
         print(f"{line} {speed:6.1f}x {share:6.2f}x", flush=True)
 
 

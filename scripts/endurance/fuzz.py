@@ -41,12 +41,12 @@ def fuzz_answers(count: int, seed: int, seconds: float, tier: str | None = None)
     rng = random.Random(seed)
     reward = MathReward(timeout=ANSWER_SECONDS, num_workers=1)
     failures = []
-    kinds: collections.Counter = collections.Counter()
+    kinds = collections.Counter()
     slowest = 0.0
     started = time.monotonic()
     while kinds.total() < count and time.monotonic() - started < seconds:
         kind, gold, completion, wanted = draw(rng)
-        columns: dict = {}
+        columns = {}
         began = time.monotonic()
         (score,) = reward([completion], [gold], log_extra=columns.__setitem__)
         took = time.monotonic() - began
@@ -76,8 +76,8 @@ def fuzz_programs(count: int, seed: int, seconds: float, tier: str | None = None
     """Run batches on two workers. After each, check that the host is unchanged and that a good program passes."""
     rng = random.Random(seed)
     os.environ["DELTA_TRL_CANARY"] = CANARY
-    verdicts: collections.Counter = collections.Counter()
-    failures: list[dict] = []
+    verdicts = collections.Counter()
+    failures = []
     slowest = 0.0
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
@@ -121,7 +121,7 @@ def grade(reward: CodeReward, host: Host, attack: Attack) -> tuple[float | None,
     _, program, tests = attack
     completion = f"```python\n{host.fill_in(program)}\n```"
     filled = json.loads(host.fill_in(json.dumps(tests)))
-    columns: dict = {}
+    columns = {}
     began = time.monotonic()
     (score,) = reward([completion], [filled], log_extra=columns.__setitem__)
     return score, columns["code_verdict"][0], time.monotonic() - began

@@ -28,7 +28,7 @@ WORDS = ["Monday", "Alice", "Paris", "increasing", "convex", "red", "ellipse", "
 def integer(rng: random.Random) -> Values:
     sign = rng.choice((-1, 1))
     n = sign * rng.randrange(2, 10 ** rng.randrange(1, 13))
-    values: Values = {"n": n}
+    values = {"n": n}
     if abs(n) > 999:
         grouped = f"{n:,}"
         values["with commas"] = grouped
@@ -45,9 +45,15 @@ def fraction(rng: random.Random) -> Values:
         return fraction(rng)
     k = rng.randrange(2, 9)
     top = abs(p)
-    values: Values = {"p": p, "q": q, "p times k": p * k, "q times k": q * k, "p plus q": p + q}
-    values["top"] = top
-    values["sign"] = "-" if p < 0 else ""
+    values = {
+        "p": p,
+        "q": q,
+        "p times k": p * k,
+        "q times k": q * k,
+        "p plus q": p + q,
+        "top": top,
+        "sign": "-" if p < 0 else "",
+    }
     if top > q:
         values["whole"] = top // q
         values["rest"] = top % q
@@ -189,7 +195,10 @@ def make_case(kind: Callable[[random.Random], Values], rng: random.Random) -> tu
             values[f"{name}-1"] = value - 1
             values[f"-{name}"] = -value
     texts = TEXTS[kind.__name__]
-    return filled(texts["gold"], values), filled(texts["right"], values), filled(texts["wrong"], values)
+    golds = filled(texts["gold"], values)
+    right = filled(texts["right"], values)
+    wrong = filled(texts["wrong"], values)
+    return golds, right, wrong
 
 
 # --- completions ----------------------------------------------------------------------------------------------------
@@ -228,7 +237,8 @@ def soup(rng: random.Random) -> str:
     if rng.random() < 0.2:
         tokens = rng.choices(SOUP, k=2) * rng.choice((10, 100, 400))
     separator = rng.choice(("", " "))
-    return r"\boxed{" + separator.join(tokens) + "}"
+    text = separator.join(tokens)
+    return rf"\boxed{{{text}}}"
 
 
 def draw(rng: random.Random) -> tuple[str, str, str, float | None]:

@@ -111,9 +111,10 @@ def mutants(root: Path, count: int, seed: int, only: str = "") -> list[tuple[str
     for path in sorted((root / PACKAGE).rglob("*.py")):
         file = path.relative_to(root).as_posix()
         if re.search(only, file):
-            found = places(ast.parse(path.read_text()))
-            every += [(file, number) for number, _ in enumerate(found)]
-    return random.Random(seed).sample(every, min(count, len(every)))
+            tree = ast.parse(path.read_text())
+            every += [(file, number) for number, _ in enumerate(places(tree))]
+    rng = random.Random(seed)
+    return rng.sample(every, min(count, len(every)))
 
 
 def identity(row: dict) -> tuple:
@@ -123,13 +124,14 @@ def identity(row: dict) -> tuple:
 
 def killed_before(root: Path, rows: list[dict]) -> list[tuple[str, int]]:
     """The mutants of rows that were killed, as far as their code is still there, on whatever line."""
-    wanted: dict[str, set[tuple]] = {}
+    wanted = {}  # by file
     for row in rows:
         if row["killed"]:
             wanted.setdefault(row["file"], set()).add(identity(row))
     found = []
     for file, of_file in sorted(wanted.items()):
-        source = (root / file).read_text() if (root / file).exists() else ""
+        path = root / file
+        source = path.read_text() if path.exists() else ""
         for place, record in enumerate(records(source)):
             if identity(record) in of_file:
                 found.append((file, place))
@@ -149,7 +151,7 @@ def function_at(tree: ast.AST, line: int) -> str:
 def records(source: str) -> Iterator[dict]:
     """What is changed at each place; `nth` counts equal changes within a function."""
     tree = ast.parse(source)
-    seen: Counter = Counter()
+    seen = Counter()
     for old in places(tree):
         record = {
             "line": old.lineno,
@@ -178,8 +180,7 @@ def mutate(source: str, number: int) -> tuple[str, dict]:
     tree = ast.parse(source)
     old = list(places(tree))[number]
     changed = Replace(old, mutated(old)).visit(tree)
-    record = list(records(source))[number]
-    return ast.unparse(ast.fix_missing_locations(changed)), record
+    return ast.unparse(ast.fix_missing_locations(changed)), list(records(source))[number]
 
 
 def concerned(file: str, root: Path) -> list[str]:
@@ -213,7 +214,7 @@ def pass_all(root: Path, tests: list[str], *options: str) -> bool:
         finally:
             os._exit(code)
     started = time.monotonic()
-    family: set[psutil.Process] = set()
+    family = set()
     done = 0
     status = 1
     while not done and time.monotonic() - started < SECONDS and len(family) < PROCESSES:

@@ -146,7 +146,8 @@ def inside(args: argparse.Namespace) -> int:
 
 def write_summary(folder: Path) -> None:
     """summary.md: what the stages' JSON files say, in tables that can go into the docs as they are."""
-    found = list(filter(None, (read(folder / f"{name}.json") for name in STAGES)))
+    found = [read(folder / f"{name}.json") for name in STAGES]
+    found = [stage for stage in found if stage]
     lines = ["# GPU check", ""]
     if any(stage["dry"] for stage in found):
         lines += ["**A dry run at tiny sizes: its numbers say nothing but that the kit works.**", ""]

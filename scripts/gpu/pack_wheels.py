@@ -57,8 +57,8 @@ def needed(roots: list[str], have: dict[str, str | None], python: str) -> set[st
         "platform_machine": "x86_64",
         "platform_system": "Linux",
     }
-    found: set[str] = set()
-    seen: set[str] = set()
+    found = set()
+    seen = set()
 
     def walk(text: str, extras: set[str]) -> None:
         """A requirement of a package, or of its extras."""
@@ -83,7 +83,7 @@ def needed(roots: list[str], have: dict[str, str | None], python: str) -> set[st
 
 def read_have(path: Path | None, python: str) -> dict[str, str | None]:
     """What the box has, with versions where they are known; by default torch and what that needs."""
-    have: dict[str, str | None] = {"torch": None}
+    have = {"torch": None}
     if path is None:
         return have | dict.fromkeys(needed(["torch"], {}, python))
     for line in path.read_text().replace(",", "\n").splitlines():

@@ -1,7 +1,9 @@
 """Outcomes of finished runs, their paired comparisons, and tables of them."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -47,9 +49,12 @@ def outcome(row: dict, name: str, beside: list[dict]) -> float:
         return looks[1]["accuracy"]
     if name == "last looks":
         return mean([look["accuracy"] for look in looks[-3:]])
-    solved = [row["solved_after"], *(look["solved"] for look in looks[-1:])]
+    solved = [row["solved_after"]]
+    if looks:
+        solved.append(looks[-1]["solved"])
     most_samples = max(solved, key=len)
-    return pass_at(most_samples, int(name.removeprefix("pass@")))
+    k = int(name.removeprefix("pass@"))
+    return pass_at(most_samples, k)
 
 
 def mean(values: list[float | None]) -> float:
@@ -72,10 +77,9 @@ def generated_tokens(row: dict) -> np.ndarray:
     """Millions of tokens, also of dropped groups and of continuations, at the start and after each rollout batch."""
     completions = 64 if row["task"] in ("sums", "fruits") else 128  # of a rollout batch
     trained = np.array(row["length"]) * completions / 1e6
-    per_trained = np.array(row["dynamic_sampling"].get("tokens_per_trained_token", 1.0))
+    dropped_too = trained * row["dynamic_sampling"].get("tokens_per_trained_token", 1.0)
     continued = np.array(row.get("continued_tokens") or 0.0) / 1e6
-    of_batches = trained * per_trained + continued
-    return np.cumsum([0.0, *of_batches])
+    return np.cumsum([0.0, *(dropped_too + continued)])
 
 
 def minutes(row: dict) -> np.ndarray:
@@ -86,16 +90,22 @@ def minutes(row: dict) -> np.ndarray:
 
 def accuracy_at_equal(row: dict, spent: Callable[[dict], np.ndarray], beside: list[dict]) -> float:
     """The accuracy after as much as the row has spent that spent least."""
-    effort = min(spent(other)[-1] for other in beside)
+    least = min(spent(other)[-1] for other in beside)
     found = accuracies(row)
-    return float(np.interp(effort, spent(row)[list(found)], list(found.values())))
+    spent_then = spent(row)[list(found)]
+    return float(np.interp(least, spent_then, list(found.values())))
+
+
+def rewards_before_sampling(row: dict) -> list[float]:
+    """Mean rewards of the completions that came first, before dynamic sampling replaced some."""
+    return row.get("dynamic_sampling", {}).get("reward_before", row["reward"])
 
 
 def accuracies(row: dict) -> dict[int, float]:
     """By rollout batches: those of the looks; without looks, the rewards of the batches' first completions."""
     if "looks" not in row:
-        rewards = row["dynamic_sampling"].get("reward_before", row["reward"])
-        return {**dict(enumerate(rewards)), len(rewards): row["accuracy_after"]}
+        after_each = [*rewards_before_sampling(row), row["accuracy_after"]]
+        return dict(enumerate(after_each))
     found = {}
     for look in row["looks"]:
         unknown = look["accuracy"] is None
@@ -110,13 +120,12 @@ def cells_of(plan: Plan, family: Family, rows: Rows) -> Cells:
     Raises:
         `ValueError`: If a task's rows began at different start models.
     """
-    found: Cells = {}
+    found = {}
     for name in family.sections:
         found |= plan.finished(plan.sections[name], rows)
-    begun: dict[str, set] = {}
+    begun = defaultdict(set)  # the start models of a task
     for (task, _), of_seeds in found.items():
-        models = {row["start_model"] for row in of_seeds.values() if "start_model" in row}
-        begun.setdefault(task, set()).update(models)
+        begun[task] |= {row["start_model"] for row in of_seeds.values() if "start_model" in row}
     if mixed := [task for task, models in begun.items() if len(models) > 1]:
         raise ValueError(
             f"The rows of {', '.join(mixed)} began at different start models (their `start_model` differs), so they "
@@ -139,19 +148,30 @@ def differences(family: Family, name: str, found: Cells) -> Differences:
     Values of an outcome on the seeds that all of the family's arms have for a task. Contrasts with an arm
     that did not run on a task are left out.
     """
-    values: Differences = {}
+    values = {}
     for task in family.tasks:
-        contrasts = {contrast: weights_of(task, contrast) for contrast in family.contrasts}
-        contrasts = {contrast: weights for contrast, weights in contrasts.items() if found.keys() >= weights.keys()}
-        used = set().union(*contrasts.values())
-        seeds = sorted(set.intersection(*(set(found[cell]) for cell in used))) if used else []
+        contrasts = {}
+        used = {}
+        for contrast in family.contrasts:
+            weights = weights_of(task, contrast)
+            if found.keys() >= weights.keys():
+                contrasts[contrast] = weights
+                used |= weights
+        seeds = shared_seeds([found[cell] for cell in used])
         for contrast, weights in contrasts.items():
-            of_seeds = values[task, contrast] = {}
+            values[task, contrast] = {}
             for seed in seeds:
-                beside = [found[cell][seed] for cell in weights]
-                parts = [w * outcome(found[cell][seed], name, beside) for cell, w in weights.items()]
-                of_seeds[seed] = sum(parts)
+                rows = [found[cell][seed] for cell in weights]
+                outcomes = [outcome(row, name, rows) for row in rows]
+                parts = [weight * value for weight, value in zip(weights.values(), outcomes, strict=True)]
+                values[task, contrast][seed] = sum(parts)
     return values
+
+
+def shared_seeds(by_seed: list[dict[int, Any]]) -> list[int]:
+    """The seeds that all have."""
+    seeds = [set(of_seeds) for of_seeds in by_seed]
+    return sorted(set.intersection(*seeds)) if seeds else []
 
 
 def compare(plan: Plan, family: Family, name: str, rows: Rows) -> list[dict]:
@@ -174,31 +194,32 @@ def compare(plan: Plan, family: Family, name: str, rows: Rows) -> list[dict]:
 
 def samples(family: Family, by_task: Differences) -> dict[Pair, list[float]]:
     """The values whose mean is tested, by task (or `all`) and contrast: see the `unit` of [`Family`]."""
-    found: dict[Pair, list[float]] = {}
+    found = defaultdict(list)
     if family.unit == "mean":
         for contrast in family.contrasts:
             tasks = [of_seeds for (_, name), of_seeds in by_task.items() if name == contrast]
-            seeds = set.intersection(*map(set, tasks)) if tasks else set()
-            found["all", contrast] = [mean([of_seeds[seed] for of_seeds in tasks]) for seed in sorted(seeds)]
+            for seed in shared_seeds(tasks):
+                of_tasks = [of_seeds[seed] for of_seeds in tasks]
+                found["all", contrast].append(mean(of_tasks))
         return found
     for (task, contrast), of_seeds in by_task.items():
         values = list(of_seeds.values())
         if family.unit == "seed":
             found[task, contrast] = values
         elif family.unit == "pair":
-            found.setdefault(("all", contrast), []).extend(values)
+            found["all", contrast] += values
         elif values:
-            found.setdefault(("all", contrast), []).append(mean(values))
+            found["all", contrast].append(mean(values))
     return found
 
 
 def correct(entries: list[dict], over: str) -> None:
     """Set each entry's `p_holm`: corrected over the `contrasts` of a task, the `tasks` of a contrast, or `both`."""
-    tested_together: dict[str, list[dict]] = {}
+    groups = defaultdict(list)
     for entry in entries:
         group = {"contrasts": entry["task"], "tasks": entry["contrast"], "both": ""}[over]
-        tested_together.setdefault(group, []).append(entry)
-    for tested in tested_together.values():
+        groups[group].append(entry)
+    for tested in groups.values():
         corrected = holm([entry["p"] for entry in tested])
         for entry, p in zip(tested, corrected, strict=True):
             entry["p_holm"] = p
@@ -206,12 +227,12 @@ def correct(entries: list[dict], over: str) -> None:
 
 def differs_at_first(found: Cells) -> list[str]:
     """The task and seed of pairs whose first rollout batches differ, as on another processor."""
-    first: dict[tuple[str, int], set] = {}
+    first = defaultdict(set)
     for (task, _), of_seeds in found.items():
         for seed, row in of_seeds.items():
-            rewards = row.get("dynamic_sampling", {}).get("reward_before", row["reward"])
-            first.setdefault((task, seed), set()).add(rewards[0])
-    return [f"{task} {seed}" for (task, seed), batches in first.items() if len(batches) > 1]
+            rewards = rewards_before_sampling(row)
+            first[f"{task} {seed}"].add(rewards[0])
+    return [name for name, batches in first.items() if len(batches) > 1]
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
@@ -261,13 +282,18 @@ def section_table(plan: Plan, section: Section, rows: Rows) -> str:
         runs = list(of_seeds.values())
         arm = runs[0]["variant"]
         limit = plan.arms[arm].get("max_grad_norm", MAX_GRAD_NORM)
-        clipped = [np.mean(np.array(row["grad_norm"], dtype=float) > limit) for row in runs]
         line = [task, arm, f"{runs[0]['learning_rate']:g}", str(len(runs))]
         for name in ("accuracy_before", "accuracy_after"):
-            line.append(f"{mean([row[name] for row in runs]):.3f}")
+            accuracy = mean([row[name] for row in runs])
+            line.append(f"{accuracy:.3f}")
         for side in ("winners", "losers"):
             weight = mean([mean(row.get(side, [])) for row in runs])
             line.append("" if math.isnan(weight) else f"{weight:.2f}")
-        lines.append([*line, f"{np.mean(clipped):.1%}"])
+        clipped = []
+        for row in runs:
+            norms = np.array(row["grad_norm"], dtype=float)
+            clipped.append(np.mean(norms > limit))
+        line.append(f"{np.mean(clipped):.1%}")
+        lines.append(line)
     header = ["task", "arm", "rate", "seeds", "accuracy before", "after", "winners", "losers", "clipped"]
     return f"## Runs of `{section.name}`\n\n" + table(header, lines)

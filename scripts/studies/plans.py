@@ -15,6 +15,7 @@ is concluded from what. The rest is data:
     families           comparisons that are corrected together, see [`Family`]
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -91,7 +92,7 @@ class Plan:
 
     def tuning(self, section: Section) -> list[Run]:
         """The section's tuning runs, seed by seed: none for arms that have nothing to choose."""
-        runs: dict[Run, None] = {}
+        runs = {}  # in place of a set, for the order
         for task, arm in section.cells:
             runs |= dict.fromkeys(self._tuning(section, task, arm))
         return sorted(runs, key=lambda run: run.seed)  # stable
@@ -126,7 +127,7 @@ class Plan:
 
     def finished(self, section: Section, rows: Rows) -> dict[tuple[str, str], dict[int, dict]]:
         """Rows by task and arm, then by seed."""
-        found: dict[tuple[str, str], dict[int, dict]] = {}
+        found = defaultdict(dict)
         for task, arm in section.cells:
             choice = self.chosen(section, task, arm, rows)
             if choice is None:
@@ -134,7 +135,7 @@ class Plan:
             chosen_arm, rate = choice
             for row in rows.of(section.phase, task, chosen_arm):
                 if row["seed"] in self.seeds(section) and row["learning_rate"] == rate:
-                    found.setdefault((task, arm), {})[row["seed"]] = row
+                    found[task, arm][row["seed"]] = row
         return found
 
 
@@ -144,12 +145,12 @@ def by_task(values: list | dict, task: str) -> list:
 
 def terms(text: str) -> dict[str, float]:
     """`"a - 0.5 b"` as `{"a": 1.0, "b": -0.5}`."""
-    weights: dict[str, float] = {}
+    weights = defaultdict(float)
     sign = 1
     for part in text.split(" - "):
         *weight, name = part.split()
         size = float(weight[0]) if weight else 1.0
-        weights[name] = weights.get(name, 0.0) + sign * size
+        weights[name] += sign * size
         sign = -1  # of all but the first
     return weights
 
@@ -164,7 +165,7 @@ def read_plan(name: str) -> Plan:
     data = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     sections = {}
     for title, of_section in data.pop("sections").items():
-        cells: list[tuple[str, str]] = []
+        cells = []
         for part in of_section.pop("runs"):
             cells += product(part["tasks"], part["arms"])
         sections[title] = Section(title, cells=tuple(cells), **of_section)
@@ -173,7 +174,7 @@ def read_plan(name: str) -> Plan:
 
 
 def read_family(title: str, data: dict, sections: dict[str, Section]) -> Family:
-    cells: list[tuple[str, str]] = []
+    cells = []
     for name in data["sections"]:
         cells += sections[name].cells
     tasks_run = list(dict.fromkeys(task for task, _ in cells))

@@ -6,6 +6,7 @@ import lzma
 import os
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,9 +46,10 @@ class Rows:
 
     @cached_property
     def _by_arm(self) -> dict[tuple, list[dict]]:
-        found: dict[tuple, list[dict]] = {}
+        found = defaultdict(list)
         for row in self.rows:
-            found.setdefault(run_key(row)[:3], []).append(row)
+            phase, task, arm, *_ = run_key(row)
+            found[phase, task, arm].append(row)
         return found
 
     def of(self, phase: str, task: str, arm: str) -> list[dict]:
@@ -55,12 +57,12 @@ class Rows:
 
     def best_tuned(self, task: str, arms: list[str]) -> tuple[str, float]:
         """Arm and learning rate with the highest mean training reward in the second half of the tuning runs."""
-        rewards: dict[tuple[str, float], list[float]] = {}
+        rewards = defaultdict(list)
         for arm in arms:
             for row in self.of("tune", task, arm):
                 curve = row["reward"]
                 second_half = statistics.fmean(curve[len(curve) // 2 :])
-                rewards.setdefault((arm, row["learning_rate"]), []).append(second_half)
+                rewards[arm, row["learning_rate"]].append(second_half)
         means = {choice: statistics.fmean(of_choice) for choice, of_choice in rewards.items()}
         return max(means, key=means.__getitem__)
 
@@ -68,7 +70,7 @@ class Rows:
 def read_rows(path: Path) -> Rows:
     """The rows of PATH.xz (a finished study) and of PATH. A line that a killed process left incomplete is no row."""
     packed = path.with_name(f"{path.name}.xz")
-    lines: list[str] = []
+    lines = []
     if packed.is_file():
         lines += lzma.decompress(packed.read_bytes()).decode().splitlines()
     if path.is_file():

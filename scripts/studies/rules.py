@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 
 import torch
-from trl import GRPOTrainer
 
 from delta_trl.credit import ChangedCredit, Credit, HiddenStates, RandomCredit, TokenCredit, Tokens
 from delta_trl.credit.coefficients import split_sides
@@ -18,9 +17,9 @@ class Labels:
     """The first mistake of every completion of the last rollout batch: the study's reward writes, [`Oracle`] reads."""
 
     def __init__(self):
-        self.ids: list[list[int]] = []
-        self.mistakes: list[int | None] = []
-        self.offsets: list[int | None] = []  # the characters before them
+        self.ids = []  # of tokens
+        self.mistakes = []  # `None` for a completion without one
+        self.offsets = []  # the characters before them
 
     def of_rows(self, tokens: Tokens) -> torch.Tensor:  # (B,)
         """Index of each row's first wrong token, -1 without one."""
@@ -37,7 +36,7 @@ LABELS = Labels()
 
 def labelled(reward: Callable, task: Task, tokenizer) -> Callable:
     """A reward that also records the first mistakes. TRL calls it with the rollout batch, in its order."""
-    right: dict[str, list[tuple[str, ...]]] = {}
+    right = {}  # the tokens of a right completion, by prompt
 
     def labelled_reward(completions, prompts, completion_ids, **columns):
         for prompt in prompts:
@@ -87,9 +86,9 @@ class Rollout:
     """The trainer of the run that goes on, and its reward: what [`line_values`] continues completions with."""
 
     def __init__(self):
-        self.trainer: GRPOTrainer | None = None
-        self.reward: Callable | None = None
-        self.continued: list[int] = []  # tokens that were generated in each rollout batch
+        self.trainer = None
+        self.reward = None
+        self.continued = []  # tokens that were generated in each rollout batch
 
 
 ROLLOUT = Rollout()
@@ -104,20 +103,22 @@ def line_values(completions, prompts, completion_ids, **columns) -> list[list[tu
     """
     columns = {name: columns[name] for name in ("solution", "tests") if name in columns}
     rewards = ROLLOUT.reward(completions=completions, prompts=prompts, **columns)
-    means = torch.tensor(rewards).view(-1, ROLLOUT.trainer.num_generations).mean(dim=1).tolist()
+    size = ROLLOUT.trainer.num_generations
+    means = torch.tensor(rewards).view(-1, size).mean(dim=1).tolist()  # of the groups
     newline = ROLLOUT.trainer.processing_class.convert_tokens_to_ids("\n")
     starts = []
     for row, ids in enumerate(completion_ids):
         starts += [(row, i + 1) for i, token in enumerate(ids) if token == newline]
     starts.sort(key=lambda start: start[1])  # those that end soon are sampled together; rows stay in their order
-    values: list[list[float]] = [[] for _ in completions]
-    for (row, _), value in zip(starts, values_of(starts, prompts, completion_ids, columns), strict=True):
+    found_values = values_of(starts, prompts, completion_ids, columns)
+    values = [[] for _ in completions]
+    for (row, _), value in zip(starts, found_values, strict=True):
         values[row].append(value)
     found = []
     for row, text in enumerate(completions):
         lines = lines_of(text)
-        of_lines = values[row][: len(lines) - 1]  # without a value after the last one
-        reached = [means[row // ROLLOUT.trainer.num_generations], *of_lines, rewards[row]]
+        between = values[row][: len(lines) - 1]  # without the value after the last line
+        reached = [means[row // size], *between, rewards[row]]
         changes = [after - before for before, after in pairwise(reached)]
         # not strict: a completion without text has no line
         found.append([(*line, change) for line, change in zip(lines, changes, strict=False)])
@@ -134,12 +135,16 @@ def values_of(starts, prompts, completion_ids, columns) -> list[float]:
         rows += [row] * CONTINUATIONS
         so_far += [completion_ids[row][:end]] * CONTINUATIONS
     prompts = [prompts[row] for row in rows]
-    begun = [tokenizer(prompt).input_ids + ids for prompt, ids in zip(prompts, so_far, strict=True)]
+    prompt_ids = [tokenizer(prompt).input_ids for prompt in prompts]
+    begun = [prompt + ids for prompt, ids in zip(prompt_ids, so_far, strict=True)]
     left = trainer.max_completion_length - min(map(len, so_far), default=0)
     new = sample(trainer.model, tokenizer, begun, left)
     ROLLOUT.continued.append(sum(map(len, new)))
-    texts = [tokenizer.decode(ids + more, skip_special_tokens=True) for ids, more in zip(so_far, new, strict=True)]
-    of_rows = {name: [values[row] for row in rows] for name, values in columns.items()}
+    whole = [ids + more for ids, more in zip(so_far, new, strict=True)]
+    texts = tokenizer.batch_decode(whole, skip_special_tokens=True)
+    of_rows = {}
+    for name, values in columns.items():
+        of_rows[name] = [values[row] for row in rows]
     grades = ROLLOUT.reward(completions=texts, prompts=prompts, **of_rows)
     return torch.tensor(grades).view(-1, CONTINUATIONS).mean(dim=1).tolist()
 

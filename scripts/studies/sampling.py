@@ -18,7 +18,7 @@ def sample(
     """
     was_training = model.training
     model.eval()
-    found: list[list[int]] = []
+    found = []
     for start in range(0, len(prompts), at_once):
         some = prompts[start : start + at_once]
         inputs = tokenizer.pad({"input_ids": some}, return_tensors="pt").to(model.device)

@@ -28,10 +28,9 @@ def main() -> None:
     every = TASKS | OTHER_STARTS
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", nargs="+", choices=every, default=list(TASKS), help="by default those in models/")
-    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     for name in args.names:
-        make_task_model(every[name], folder_of(name), args.seed)
+        make_task_model(every[name], folder_of(name))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 
 from .contrasts import cells_of, differs_at_first, family_tables, section_table
-from .plans import FOLDER, Plan, Section, read_plan
+from .plans import FOLDER, Plan, read_plan
 from .rows import Rows, Run, read_rows, work
 
 
@@ -60,7 +60,7 @@ def report(plan: Plan, rows: Rows, families: str = "") -> str:
     parts = [f"# Tables of the study `{plan.name}`\n"]
     parts.append("Mean differences ± 95 % (Student's t), then p after Holm's correction where the plan tests.\n")
     chosen = [family for family in plan.families if families in family.title]
-    sections: dict[str, Section] = {}
+    sections = {}
     for family in chosen:
         parts += family_tables(plan, family, rows)
         other = differs_at_first(cells_of(plan, family, rows))

@@ -61,7 +61,7 @@ class RememberedReward:
 
     def __init__(self, reward: Callable):
         self.reward = reward
-        self.known: dict[tuple, float] = {}
+        self.known = {}  # by prompt and gist
         self.__name__ = reward.__name__
 
     def __call__(self, completions: list[str], prompts: list[str], **columns) -> list[float | None]:
@@ -104,8 +104,8 @@ class Runner:
             "trl": trl.__version__,
         }
         self.code = {"commit": commit(), "versions": versions}
-        self.loaded: dict[str, Loaded] = {}
-        self.before: dict[tuple, list[int]] = {}  # what the start model solves, by task and seed
+        self.loaded = {}  # by task
+        self.before = {}  # what the start model solves, by task and seed
         logging.getLogger("transformers").setLevel(logging.ERROR)
         transformers.utils.logging.disable_progress_bar()
         datasets.disable_progress_bars()
@@ -258,7 +258,8 @@ class Runner:
             ids = sample(model, loaded.tokenizer, prompts, loaded.max_completion_length, loaded.sampled_at_once)
         texts = loaded.tokenizer.batch_decode(ids, skip_special_tokens=True)
         right = loaded.reward(completions=texts, prompts=columns.pop("prompt"), **columns)
-        counts = torch.tensor(right).view(len(loaded.test), samples).sum(dim=1).long()
+        of_problems = torch.tensor(right).view(-1, samples)
+        counts = of_problems.sum(dim=1).long()
         return counts.bincount(minlength=samples + 1).tolist()
 
 
@@ -272,7 +273,7 @@ class Looks(TrainerCallback):
         self.count = phase.get("looks", 0)
         self.every = max(1, phase["rollouts"] // max(1, self.count))
         self.steps = runner.plan.arms[run.arm].get("steps_per_generation", MINIBATCHES)
-        self.found: list[dict] = []
+        self.found = []
         if self.count:
             self._look(0, runner.solved_before(run))
 

@@ -76,10 +76,12 @@ def addition(
             if slips and slips.random() < miscounted_sums:
                 total = max(total + slips.choice([-1, 1]), 0)
             summands = f"{x}+{y}" if place == 0 else f"{x}+{y}+{carry}"
-            carry = 0 if slips and slips.random() < forgotten_carries else total // 10
-            written.append(str(total % 10))
+            carry, digit = divmod(total, 10)
+            if slips and slips.random() < forgotten_carries:
+                carry = 0
+            written.append(str(digit))
             yield from filler
-            yield f"{place_name} {summands}={total} write {total % 10} carry {carry}\n"
+            yield f"{place_name} {summands}={total} write {digit} carry {carry}\n"
         if carry:
             written.append("1")
         digits_in_order = "".join(reversed(written))

@@ -66,13 +66,16 @@ def warm_up(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.1)
     model.train()
     for _ in (progress := tqdm(range(steps), desc=description, unit="step")):
-        prompts, completions = zip(*islice(demonstrations, batch_size), strict=True)
-        texts = [p + c + END for p, c in zip(prompts, completions, strict=True)]
+        texts = []
+        lengths = []  # of the prompts, in tokens
+        for prompt, completion in islice(demonstrations, batch_size):
+            texts.append(prompt + completion + END)
+            lengths.append(len(tokenizer.tokenize(prompt)))
         batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right").to(model.device)
-        labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
-        lengths = torch.tensor([len(tokenizer.tokenize(prompt)) for prompt in prompts])
-        is_prompt = torch.arange(labels.size(1)) < lengths[:, None]
-        labels = labels.masked_fill(is_prompt.to(model.device), -100)
+        columns = torch.arange(batch.input_ids.size(1), device=model.device)
+        is_prompt = columns < columns.new_tensor(lengths)[:, None]
+        unlearned = is_prompt | (batch.attention_mask == 0)
+        labels = batch.input_ids.masked_fill(unlearned, -100)
         loss = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -87,22 +90,23 @@ def demonstrations(task: Task, seed: int) -> Iterator[tuple[str, str]]:
     _, test = make_problems(task)
     excluded = {problem["prompt"] for problem in test}
     rng = random.Random(seed)
+    draw = task.practice or task.make_problem
     while True:
-        problem = (task.practice or task.make_problem)(rng)
+        problem = draw(rng)
         if problem["prompt"] not in excluded:
             yield problem["prompt"], task.demonstrate(problem, rng, careless=task.practice is None)
 
 
-def make_task_model(task: Task, folder: Path, seed: int = 0) -> None:
+def make_task_model(task: Task, folder: Path) -> None:
     """Warm a model up for a task, and save it with its tokenizer; some minutes on one core."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     torch.set_num_threads(1)  # the order of summation, and with it the weights, depends on their number
     tokenizer = tokenizer_of(task)
     model = make_model(tokenizer, max_length=task.max_length)
     warm_up(
         model,
         tokenizer,
-        demonstrations(task, seed),
+        demonstrations(task, seed=0),
         steps=task.warm_up_steps,
         batch_size=64,
         learning_rate=5e-3,
