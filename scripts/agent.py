@@ -49,7 +49,8 @@ OPTIONS = Path(__file__).with_suffix(".yaml")
 
 def make_problem(rng: random.Random) -> dict[str, str]:
     numbers = [rng.randint(10, 99) for _ in range(4)]
-    return {"prompt": "+".join(map(str, numbers)) + "=", "solution": str(sum(numbers))}
+    summands = "+".join(map(str, numbers))
+    return {"prompt": f"{summands}=", "solution": str(sum(numbers))}
 
 
 class Conversation:
@@ -75,9 +76,12 @@ class Conversation:
         if not asked or "+" not in self.right_turn:
             self.done = True
             return ""
-        total = str(int(asked[1]) + int(asked[2]))
-        self.right_turn = f"{total}+{self._numbers.pop(0)}=" if self._numbers else total
-        return total + "\n"
+        total = int(asked[1]) + int(asked[2])
+        if self._numbers:
+            self.right_turn = f"{total}+{self._numbers.pop(0)}="
+        else:
+            self.right_turn = f"{total}"
+        return f"{total}\n"
 
 
 def demonstrations(rng: random.Random) -> Iterator[tuple[str, str]]:

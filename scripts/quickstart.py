@@ -33,12 +33,14 @@ def main() -> None:
     print("$ delta-trl", *words, flush=True)
     # One thread: on busy cores, threads that wait for each other make a model this small many times slower.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if code := subprocess.call([sys.executable, "-m", "delta_trl", *words], cwd=ROOT, env=environment):
+    code = subprocess.call([sys.executable, "-m", "delta_trl", *words], cwd=ROOT, env=environment)
+    if code:
         sys.exit(code)
     last = max(i for i, word in enumerate(words) if word == "--output_dir")
     folder = ROOT / words[last + 1]
     for records in sorted(folder.glob("seed-*/*/token_credit")):
-        print("Report:", write_report(records.parent, records.parent / "report.html"))
+        run = records.parent
+        print("Report:", write_report(run, run / "report.html"))
 
 
 if __name__ == "__main__":

@@ -256,7 +256,8 @@ def peak_memory(result: dict):
         Path("/proc/self/clear_refs").write_text("5")  # start the high-water mark of the resident set anew
         yield
         status = Path("/proc/self/status").read_text()
-        result["memory"] = int(status.split("VmHWM:")[1].split()[0]) / 2**10
+        kilobytes = status.split("VmHWM:")[1].split()[0]
+        result["memory"] = int(kilobytes) / 2**10
 
 
 def visit(setup: Setup, variant: str, mode: str) -> dict:
@@ -291,7 +292,8 @@ def visit(setup: Setup, variant: str, mode: str) -> dict:
 def spread_of_ratios(log_ratios: torch.Tensor) -> dict[str, float]:
     """Of the log-ratios (N,) of all tokens."""
     outside = (log_ratios.exp() - 1).abs() > 0.1
-    return {"outside": outside.float().mean().item(), "largest_log": log_ratios.abs().max().item()}
+    share = outside.float().mean()
+    return {"outside": share.item(), "largest_log": log_ratios.abs().max().item()}
 
 
 def summarize(runs: list[dict]) -> dict:

@@ -91,7 +91,7 @@ def main() -> None:
 
     tokenizer = make_tokenizer(VOCABULARY, r"\\boxed| ?[a-z]+ |[\s\S]")
     model = make_model(tokenizer, width=128, layers=4)
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
+    print(f"{model.num_parameters():,} parameters")
     warm_up(
         model,
         tokenizer,

@@ -39,7 +39,8 @@ def integer(rng: random.Random) -> Values:
 
 def fraction(rng: random.Random) -> Values:
     sign = rng.choice((-1, 1))
-    value = Fraction(sign * rng.randrange(1, 200), rng.randrange(2, 100))
+    numerator = sign * rng.randrange(1, 200)
+    value = Fraction(numerator, rng.randrange(2, 100))
     p, q = value.as_integer_ratio()
     if q == 1:
         return fraction(rng)
@@ -69,7 +70,8 @@ def decimal_text(value: Fraction) -> str:
 
 
 def decimal(rng: random.Random) -> Values:
-    digits = 10 * rng.randrange(1, 10**4) + rng.randrange(1, 10)
+    digits = 10 * rng.randrange(1, 10**4)
+    digits += rng.randrange(1, 10)  # the last one is no 0
     value = Fraction(digits, 10 ** rng.randrange(1, 4))
     text = decimal_text(value)
     last = int(text[-1])
@@ -235,7 +237,8 @@ def soup(rng: random.Random) -> str:
     count = rng.choice((3, 8, 20, 60, 200))
     tokens = rng.choices(SOUP, k=count)
     if rng.random() < 0.2:
-        tokens = rng.choices(SOUP, k=2) * rng.choice((10, 100, 400))
+        two = rng.choices(SOUP, k=2)
+        tokens = two * rng.choice((10, 100, 400))
     separator = rng.choice(("", " "))
     text = separator.join(tokens)
     return rf"\boxed{{{text}}}"

@@ -85,8 +85,10 @@ def mutate(program: str, other: str, rng: random.Random) -> str:
 
 def breed(attacks: list[Attack], lasting: list[Attack], rng: random.Random) -> Attack:
     """A program made of one to three changes to an attack, with tests that it cannot know."""
-    name, program, tests = rng.choice(lasting if rng.random() < 0.05 else attacks)
-    for _ in range(rng.choice((1, 1, 2, 3))):
+    collection = lasting if rng.random() < 0.05 else attacks
+    name, program, tests = rng.choice(collection)
+    changes = rng.choice((1, 1, 2, 3))
+    for _ in range(changes):
         other_name, other, _ = rng.choice(attacks)
         program = mutate(program, other, rng)
         name = f"{name} + {other_name}"

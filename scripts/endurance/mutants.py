@@ -153,11 +153,12 @@ def records(source: str) -> Iterator[dict]:
     tree = ast.parse(source)
     seen = Counter()
     for old in places(tree):
+        new = ast.copy_location(mutated(old), old)
         record = {
             "line": old.lineno,
             "function": function_at(tree, old.lineno),
             "was": ast.unparse(old)[:200],
-            "is": ast.unparse(ast.copy_location(mutated(old), old))[:200],
+            "is": ast.unparse(new)[:200],
         }
         same = identity(record)
         yield {**record, "nth": seen[same]}
@@ -276,7 +277,8 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         root = copied(Path(folder))
-        if not rows and not survives(root, concerned(chosen[0][0], root)):
+        first = concerned(chosen[0][0], root)
+        if not rows and not survives(root, first):
             sys.exit("The tests fail without a mutant: run `make test`.")
         for number, (file, place) in enumerate(chosen, start=1):
             if (file, place) in done:
@@ -294,7 +296,7 @@ def main() -> None:
                 output.write(json.dumps(row) + "\n")
             outcome = "killed" if killed else "SURVIVED"
             print(f"{number}/{len(chosen)} {outcome} {file}:{record['line']} ({seconds} s)")
-        if not survives(root, concerned(chosen[0][0], root)):
+        if not survives(root, first):
             sys.exit("The tests fail without a mutant now: what has changed meanwhile may have killed some.")
     print(f"{sum(row['killed'] for row in rows)} of {len(rows)} mutants killed")
 

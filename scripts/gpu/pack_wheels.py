@@ -144,7 +144,8 @@ def main() -> None:
     parser.add_argument("--python", default="3.12", help="the box's")
     parser.add_argument("--have", type=Path, help="names that the box has, one a line, with ==VERSION where known")
     args = parser.parse_args()
-    packages = needed(requirements(), read_have(args.have, args.python), args.python)
+    have = read_have(args.have, args.python)
+    packages = needed(requirements(), have, args.python)
     args.output.mkdir(parents=True, exist_ok=True)
     download(packages, args.output, args.python)
     sizes = [(wheel.stat().st_size, wheel.name) for wheel in args.output.glob("*.whl")]

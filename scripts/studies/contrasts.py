@@ -76,16 +76,18 @@ def pass_at(solved: list[int], k: int) -> float:
 def generated_tokens(row: dict) -> np.ndarray:
     """Millions of tokens, also of dropped groups and of continuations, at the start and after each rollout batch."""
     completions = 64 if row["task"] in ("sums", "fruits") else 128  # of a rollout batch
-    trained = np.array(row["length"]) * completions / 1e6
-    dropped_too = trained * row["dynamic_sampling"].get("tokens_per_trained_token", 1.0)
-    continued = np.array(row.get("continued_tokens") or 0.0) / 1e6
-    return np.cumsum([0.0, *(dropped_too + continued)])
+    trained = np.array(row["length"]) * completions
+    per_trained = row["dynamic_sampling"].get("tokens_per_trained_token", 1.0)
+    continued = np.array(row.get("continued_tokens") or 0.0)
+    of_batches = (trained * per_trained + continued) / 1e6
+    return np.cumsum([0.0, *of_batches])
 
 
 def minutes(row: dict) -> np.ndarray:
     """Minutes of training, without evaluations, at the start and after each rollout batch."""
     of_steps = np.reshape(row["step_seconds"], (len(row["length"]), -1))
-    return np.cumsum([0.0, *of_steps.sum(axis=1)]) / 60
+    of_batches = of_steps.sum(axis=1)
+    return np.cumsum([0.0, *of_batches]) / 60
 
 
 def accuracy_at_equal(row: dict, spent: Callable[[dict], np.ndarray], beside: list[dict]) -> float:

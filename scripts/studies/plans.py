@@ -162,14 +162,17 @@ def read_plan(name: str) -> Plan:
     Raises:
         `ValueError`: If a comparison names an arm or a task that its sections do not run.
     """
-    data = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    path = FOLDER / f"{name}.yaml"
+    data = yaml.safe_load(path.read_text())
     sections = {}
     for title, of_section in data.pop("sections").items():
         cells = []
         for part in of_section.pop("runs"):
             cells += product(part["tasks"], part["arms"])
         sections[title] = Section(title, cells=tuple(cells), **of_section)
-    families = [read_family(title, of_family, sections) for title, of_family in data.pop("families").items()]
+    families = []
+    for title, of_family in data.pop("families").items():
+        families.append(read_family(title, of_family, sections))
     return Plan(name=name, sections=sections, families=tuple(families), **data)
 
 
@@ -185,8 +188,10 @@ def read_family(title: str, data: dict, sections: dict[str, Section]) -> Family:
     tasks = data.pop("tasks", tasks_run)
     named_arms = set().union(*map(terms, contrasts))
     named_tasks = set().union(*map(terms, tasks))
-    unknown = sorted((named_arms - arms_run) | (named_tasks - set(tasks_run)))
+    unknown = named_arms - arms_run
+    unknown |= named_tasks - set(tasks_run)
     family = Family(title, contrasts=contrasts, tasks=tasks, **data)
     if unknown or family.unit not in UNITS or family.corrected_over not in CORRECTED_OVER:
-        raise ValueError(f"{title}: {', '.join(unknown) or (family.unit, family.corrected_over)} is unknown.")
+        said = ", ".join(sorted(unknown)) or (family.unit, family.corrected_over)
+        raise ValueError(f"{title}: {said} is unknown.")
     return family

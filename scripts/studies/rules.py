@@ -249,7 +249,8 @@ class SiblingValue(TokenCredit):
             members = (tokens.group == group).nonzero()[:, 0]
             found = sibling_jumps(states[members], A[members], tokens.row[members], self.bandwidth)
             jumps[members] = found.to(A)
-        towards = (jumps * A.sign()).clamp(min=0)
+        jumps_towards = jumps * A.sign()
+        towards = jumps_towards.clamp(min=0)
         mean = side_means(towards, sides)
         own_mean = torch.where(sides[0], mean[0], mean[1]).clamp(min=1e-3)
         x = towards / own_mean
@@ -279,9 +280,11 @@ def sibling_jumps(
     mass = torch.zeros_like(weighted)
     responses, counts = rows.unique_consecutive(return_counts=True)
     ends = counts.cumsum(0)
-    for response, start, end in zip(responses, ends - counts, ends, strict=True):
+    starts = ends - counts
+    for response, start, end in zip(responses, starts, ends, strict=True):
         nearest = torch.cdist(states, states[start:end]).amin(dim=1)
-        similarity = torch.exp(-((nearest / h) ** 2)) * (rows != response)
+        similarity = torch.exp(-((nearest / h) ** 2))
+        similarity *= rows != response  # a response is no sibling of its own
         weighted += similarity * advantages[start]
         mass += similarity
     value = weighted / (mass + 1e-3)

@@ -44,8 +44,15 @@ def run(stage: Stage) -> None:
         for name, cls in CLASSES.items():
             found = measure(cls, dtype, prompts(stage.dry), **stage.settings)
             stage.results[f"{precision}, {name}"] = found
-            shares = f"{found['exact']:.4f} | {found['outside']:.4f}"
-            lines.append(f"| {precision} | {name} | {found['tokens']} | {shares} | {found['largest_log']:.2g} |")
+            cells = [
+                precision,
+                name,
+                f"{found['tokens']}",
+                f"{found['exact']:.4f}",
+                f"{found['outside']:.4f}",
+                f"{found['largest_log']:.2g}",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
             stage.text = "\n".join(lines)
             stage.save()
 

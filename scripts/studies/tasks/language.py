@@ -25,11 +25,14 @@ FRUITS = ["apple", "pear", "plum", "fig", "lemon", "grape"]
 
 def total(rng: random.Random) -> tuple[str, str, str]:
     """Question, worked answer and solution: the sum of three digits in two steps."""
-    a, b, c = (rng.randint(1, 9) for _ in range(3))
+    a = rng.randint(1, 9)
+    b = rng.randint(1, 9)
+    c = rng.randint(1, 9)
     first = a + b
     solution = first + c
+    question = f"{a} + {b} + {c}"
     steps = f"{a} + {b} = {first}. {first} + {c} = {solution}. Answer: {solution}"
-    return f"{a} + {b} + {c}", steps, str(solution)
+    return question, steps, str(solution)
 
 
 def most_frequent(rng: random.Random) -> tuple[str, str, str]:
@@ -39,9 +42,10 @@ def most_frequent(rng: random.Random) -> tuple[str, str, str]:
         counts = Counter(fruits)  # in the order of the question
         (winner, most), *others = counts.most_common()
         if others and most > others[0][1]:
+            question = ", ".join(fruits)
             steps = [f"{fruit}: {count}" for fruit, count in counts.items()]
             steps.append(f"Answer: {winner}")
-            return ", ".join(fruits), ". ".join(steps), winner
+            return question, ". ".join(steps), winner
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ def programs() -> Task:
             chain = []
             outputs = list(TEST_INPUTS)
             for _ in range(3):
-                instruction = rng.choice(list(INSTRUCTIONS)).replace("N", str(rng.randint(2, 9)))
+                pattern = rng.choice(list(INSTRUCTIONS))
+                instruction = pattern.replace("N", str(rng.randint(2, 9)))
                 chain.append(instruction)
                 outputs = list(map(function(instruction), outputs))
         tests = {"fn_name": "f", "inputs": [[x] for x in TEST_INPUTS], "outputs": outputs}

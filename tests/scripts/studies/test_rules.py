@@ -1,7 +1,7 @@
 """The rules by exact labels that the studies name."""
 
-import math
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,19 +10,21 @@ from delta_trl.credit import HiddenStates, Tokens, make_rule
 from scripts.studies import rules as study_rules
 from scripts.studies.tasks import TASKS, first_mistake, make_problems, right_tokens
 from scripts.studies.tasks.models import tokenizer_of
+from scripts.studies.tasks.task import END
 
 
 @pytest.fixture
 def tokens() -> Tokens:
-    """Two prompts of three responses: lost, lost, won; and won, lost (cut off), won. With labels."""
+    """Two prompts of three responses: lost, lost, won; and won, lost (cut off), won. With labels and hidden states."""
     ids = torch.arange(1, 31).view(6, 5)
-    lengths = torch.tensor([5, 3, 5, 4, 2, 5])
-    mask = torch.arange(5) < lengths[:, None]
-    study_rules.LABELS.ids = [row[:n].tolist() for row, n in zip(ids, lengths.tolist(), strict=True)]
+    lengths = [5, 3, 5, 4, 2, 5]
+    mask = torch.arange(5) < torch.tensor(lengths)[:, None]
+    study_rules.LABELS.ids = [row[:n] for row, n in zip(ids.tolist(), lengths, strict=True)]
     study_rules.LABELS.mistakes = [1, 2, None, None, None, 3]
     advantages = torch.tensor([-0.5, -0.5, 1.0, 0.5, -1.0, 0.5])
     groups = torch.tensor([0, 0, 0, 1, 1, 1])
-    return Tokens(ids, mask, advantages, rewards=(advantages > 0).float(), groups=groups)
+    hidden = HiddenStates([torch.randn(sum(lengths), 2)])
+    return Tokens(ids, mask, advantages, rewards=(advantages > 0).float(), groups=groups, hidden=hidden)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +44,14 @@ def test_oracle_weighs_first_mistakes_and_where_siblings_made_them(tokens, optio
 
 
 def test_labels_are_the_first_mistakes_of_the_completions_in_their_order():
-    task, rng = TASKS["arithmetic"], random.Random(0)
-    tokenizer, problems = tokenizer_of(task), make_problems(task)[1][:20]
+    task = TASKS["arithmetic"]
+    rng = random.Random(0)
+    tokenizer = tokenizer_of(task)
+    problems = make_problems(task)[1][:20]
     texts = [task.demonstrate(problem, rng) for problem in problems]
-    ids = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in texts]
-    solutions, prompts = ([problem[name] for problem in problems] for name in ("solution", "prompt"))
+    ids = tokenizer([text + END for text in texts]).input_ids
+    prompts = [problem["prompt"] for problem in problems]
+    solutions = [problem["solution"] for problem in problems]
 
     def reward(completions, prompts, solution):
         return task.reward(completions, solution)
@@ -54,48 +59,37 @@ def test_labels_are_the_first_mistakes_of_the_completions_in_their_order():
     given = study_rules.labelled(reward, task, tokenizer)(
         completions=texts, prompts=prompts, completion_ids=ids, solution=solutions
     )
-    for problem, row, mistake, grade in zip(problems, ids, study_rules.LABELS.mistakes, given, strict=True):
+    mistakes = study_rules.LABELS.mistakes
+    for problem, row, mistake, grade in zip(problems, ids, mistakes, given, strict=True):
         assert mistake == first_mistake(right_tokens(task, problem), tokenizer.convert_ids_to_tokens(row))
         assert grade == 1 or mistake is not None  # two mistakes may cancel, but none of the losers has none
-    assert 3 < sum(m is None for m in study_rules.LABELS.mistakes) < 17
+    assert 3 < mistakes.count(None) < 17
 
 
 @pytest.mark.parametrize("low", [0.1, 0.33])
-def test_sibling_value_by_its_formula(low):
-    """Against loops in float64: two groups of three responses, of one to five tokens."""
-    torch.manual_seed(0)
-    lengths, groups = torch.tensor([5, 3, 1, 4, 2, 5]), torch.tensor([0, 0, 0, 1, 1, 1])
-    advantages = torch.tensor([-0.5, -0.5, 1.0, 0.5, -1.0, 0.5])
-    mask = torch.arange(5) < lengths[:, None]
-    states = torch.randn(int(lengths.sum()), 2).double()
-    tokens = Tokens(
-        torch.arange(30).view(6, 5), mask, advantages, groups=groups, hidden=HiddenStates([states.float()])
-    )
-    weights = (
-        make_rule("scripts.studies.rules.SiblingValue", {"low": low, "bandwidth": 0.3}).of_rollout(tokens).weights
-    )
+def test_sibling_value_by_its_formula(tokens, low):
+    """Row by row, in float64."""
+    options = {"low": low, "bandwidth": 0.3}
+    weights = make_rule("scripts.studies.rules.SiblingValue", options).of_rollout(tokens).weights
+    states = study_rules.all_states(tokens.hidden).double()
     of_row = [states[tokens.row == row] for row in range(6)]
+    of_group = [torch.cat(of_row[:3]), torch.cat(of_row[3:])]
+    A = torch.tensor([-0.5, -0.5, 1.0, 0.5, -1.0, 0.5]).double()
     towards = []
-    for row in range(6):
-        siblings = [other for other in range(6) if groups[other] == groups[row]]
-        every = torch.cat([of_row[other] for other in siblings])
-        h = 0.3 * (every - every.mean(0)).pow(2).mean(0).sum().sqrt()
-        values = []
-        for state in of_row[row]:
-            others = [other for other in siblings if other != row]
-            k = [math.exp(-min(float((state - s).norm() / h) ** 2 for s in of_row[other])) for other in others]
-            value = sum(a * float(advantages[other]) for a, other in zip(k, others, strict=True)) / (sum(k) + 1e-3)
-            values.append(value)
-        sign = 1 if advantages[row] > 0 else -1
-        towards += [max(0.0, sign * (b - a)) for a, b in zip(values, [*values[1:], values[-1]], strict=True)]
-    means = [
-        max(1e-3, sum(j for j, a in zip(towards, tokens.advantages, strict=True) if a * sign > 0)
-            / sum(a * sign > 0 for a in tokens.advantages))
-        for sign in (1, -1)
-    ]  # fmt: skip
-    x = [j / float(means[a < 0]) for j, a in zip(towards, tokens.advantages.tolist(), strict=True)]
-    expected = torch.tensor([low + (1 - low) * one / (1 + one) for one in x])
-    torch.testing.assert_close(weights, expected / expected.mean(), atol=1e-5, rtol=1e-5)
+    for row, own in enumerate(of_row):
+        h = 0.3 * of_group[row // 3].std(dim=0, correction=0).norm()
+        siblings = [other for other in range(6) if other // 3 == row // 3 and other != row]
+        nearest = [torch.cdist(own, of_row[other]).amin(dim=1) for other in siblings]
+        k = torch.exp(-((torch.stack(nearest) / h) ** 2))
+        value = A[siblings] @ k / (k.sum(dim=0) + 1e-3)
+        jumps = value.diff(append=value[-1:])
+        towards.append((A[row].sign() * jumps).clamp(min=0))
+    x = torch.cat(towards)
+    won = tokens.advantages > 0
+    for side in (won, ~won):
+        x[side] /= x[side].mean().clamp(min=1e-3)
+    expected = low + (1 - low) * x / (1 + x)
+    torch.testing.assert_close(weights.double(), expected / expected.mean(), atol=1e-5, rtol=1e-5)
 
 
 def test_a_line_s_step_reward_is_its_change_of_value(monkeypatch):
@@ -114,13 +108,14 @@ def test_a_line_s_step_reward_is_its_change_of_value(monkeypatch):
         return [1.0 if "tens" in text else 0.5 for text in asked]
 
     monkeypatch.setattr(study_rules, "values_of", values_of)
-    rollout = study_rules.ROLLOUT
-    monkeypatch.setattr(rollout, "trainer", type("Trainer", (), {"num_generations": 2, "processing_class": tokenizer}))
-    monkeypatch.setattr(rollout, "reward", task.reward)
+    trainer = SimpleNamespace(num_generations=2, processing_class=tokenizer)
+    monkeypatch.setattr(study_rules.ROLLOUT, "trainer", trainer)
+    monkeypatch.setattr(study_rules.ROLLOUT, "reward", task.reward)
     found = study_rules.line_values(
         completions=texts, prompts=["47+85="] * 2, completion_ids=ids, solution=["132"] * 2
     )
-    first, second = texts[0].index("\n") + 1, texts[0].rindex("\n") + 1
+    first = texts[0].index("\n") + 1
+    second = texts[0].rindex("\n") + 1
     assert found[0] == [(0, first, 0.0), (first, second, 0.5), (second, len(texts[0]), 0.0)]
     assert found[1] == [(0, first, -0.5)]  # it ends there, and is not right
     assert sorted(asked, key=len) == [texts[1], texts[1], texts[0][:second]]
