@@ -129,8 +129,10 @@ def converse(prompts: list[str], trainer: DeltaGRPOTrainer) -> dict[str, list | 
             turn = up_to_end(padded, ends)
             answer = conversations[i].take(tokenizer.decode(turn, skip_special_tokens=True))
             answer_ids = tokenizer(answer).input_ids
-            completion_ids[i] += turn + answer_ids
-            env_mask[i] += [1] * len(turn) + [0] * len(answer_ids)
+            completion_ids[i] += turn
+            env_mask[i] += [1] * len(turn)
+            completion_ids[i] += answer_ids
+            env_mask[i] += [0] * len(answer_ids)
     return {
         "prompt_ids": prompt_ids,
         "completion_ids": completion_ids,

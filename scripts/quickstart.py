@@ -36,8 +36,8 @@ def main() -> None:
     code = subprocess.call([sys.executable, "-m", "delta_trl", *words], cwd=ROOT, env=environment)
     if code:
         sys.exit(code)
-    last = max(i for i, word in enumerate(words) if word == "--output_dir")
-    folder = ROOT / words[last + 1]
+    places = [i for i, word in enumerate(words) if word == "--output_dir"]
+    folder = ROOT / words[places[-1] + 1]
     for records in sorted(folder.glob("seed-*/*/token_credit")):
         run = records.parent
         print("Report:", write_report(run, run / "report.html"))

@@ -73,7 +73,8 @@ def needed(roots: list[str], have: dict[str, str | None], python: str) -> set[st
         found.add(name)
         if text not in seen:
             seen.add(text)
-            for wanted in metadata.requires(name) or ():
+            brings = metadata.requires(name) or ()
+            for wanted in brings:
                 walk(wanted, requirement.extras)
 
     for root in roots:

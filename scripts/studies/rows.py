@@ -61,7 +61,8 @@ class Rows:
         for arm in arms:
             for row in self.of("tune", task, arm):
                 curve = row["reward"]
-                second_half = statistics.fmean(curve[len(curve) // 2 :])
+                half = len(curve) // 2
+                second_half = statistics.fmean(curve[half:])
                 rewards[arm, row["learning_rate"]].append(second_half)
         means = {choice: statistics.fmean(of_choice) for choice, of_choice in rewards.items()}
         return max(means, key=means.__getitem__)

@@ -91,4 +91,6 @@ def meaning(instruction: str) -> tuple[str, str | None, str]:
     name, _, number = instruction.partition(" ")
     key = f"{name} N" if number else name
     right, wrong = INSTRUCTIONS[key]
-    return right.replace("N", number), wrong and wrong.replace("N", number), key
+    right = right.replace("N", number)
+    wrong = wrong and wrong.replace("N", number)
+    return right, wrong, key
