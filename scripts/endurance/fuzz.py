@@ -11,6 +11,7 @@ import collections
 import json
 import os
 import random
+import re
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -90,7 +91,7 @@ def fuzz_programs(count: int, seed: int, seconds: float, tier: str | None = None
                 with ThreadPoolExecutor(PROGRAMS_AT_ONCE) as threads:
                     graded = list(threads.map(partial(grade, reward, host), batch))
                 for (name, program, tests), (score, verdict, took) in zip(batch, graded, strict=True):
-                    kind = verdict.split(" at ")[0].split(" of ")[0]
+                    kind, *_ = re.split(" at | of ", verdict)
                     verdicts[kind] += 1
                     slowest = max(slowest, took)
                     cases = len(tests.get("inputs") or tests.get("test_list") or "1")

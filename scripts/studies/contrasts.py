@@ -284,7 +284,8 @@ def section_table(plan: Plan, section: Section, rows: Rows) -> str:
         runs = list(of_seeds.values())
         arm = runs[0]["variant"]
         limit = plan.arms[arm].get("max_grad_norm", MAX_GRAD_NORM)
-        line = [task, arm, f"{runs[0]['learning_rate']:g}", str(len(runs))]
+        rate = runs[0]["learning_rate"]
+        line = [task, arm, f"{rate:g}", str(len(runs))]
         for name in ("accuracy_before", "accuracy_after"):
             accuracy = mean([row[name] for row in runs])
             line.append(f"{accuracy:.3f}")
