@@ -40,53 +40,57 @@ def comparisons(
         parameters (`list[torch.nn.Parameter]`): Whose gradients are compared.
         device (`torch.device`): Where the model computes.
     """
-    layout, model = stand_in.layout, stand_in.model
+    layout = stand_in.layout
+    model = stand_in.model
     config = causal.config.get_text_config()
-    positions = positions_of(config)
     ids, mask = _probe_rows(config.vocab_size, device)
     columns = torch.arange(WIDTH, device=device)
 
     def outcome(runs: Callable, ids: torch.Tensor = ids, width: int = WIDTH) -> list[torch.Tensor]:
-        """Log-probabilities of the valid tokens, and gradients of a weighted sum of them."""
+        """Log-probabilities of the valid tokens, and gradients of the sum of their squares."""
         valid = mask[: len(ids), :width]
-        scored = score(_without_autocast(runs, device), ids[:, :width], valid, width - PROMPT)
-        log_probs = scored[0][valid[:, PROMPT:] == 1]
-        if not parameters:
-            return [log_probs.detach()]
-        weights = torch.linspace(1, 2, len(log_probs), device=device)
-        gradients = torch.autograd.grad((log_probs * weights).sum(), parameters, materialize_grads=True)
-        return [log_probs.detach(), *gradients]
+        log_probs, *_ = score(_without_autocast(runs, device), ids[:, :width], valid, width - PROMPT)
+        of_tokens = log_probs[valid[:, PROMPT:] == 1]
+        gradients = ()
+        if parameters:
+            gradients = torch.autograd.grad(of_tokens.square().sum(), parameters, materialize_grads=True)
+        return [of_tokens.detach(), *gradients]
 
-    def moved(first: int) -> Callable:
-        """The model with all positions moved by `first`."""
+    def moved(shift: int | torch.Tensor) -> Callable:
+        """The model with its positions moved by `shift`: all of them, or those of each column (WIDTH,)."""
 
         def run(position_ids=columns, **inputs):
-            return model(position_ids=(position_ids + first).expand_as(inputs["input_ids"]), **inputs)
+            positions = position_ids + shift
+            return model(position_ids=positions.expand_as(inputs["input_ids"]), **inputs)
 
         return run
 
-    padded, unpadded = outcome(model), outcome(stand_in)
-    # The first row begins in the first column: cut off at its end, it has no padding at all
+    # What the model's own rounding makes of padding.
+    # The first row begins in the first column: cut off at its end, it has no padding at all.
     length = int(mask[0].sum())
-    alone = outcome(model, ids[:1], length)
-    rounding = distance(alone, outcome(model, ids[:1]))
+    without_padding = outcome(model, ids[:1], length)
+    rounding = distance(without_padding, outcome(model, ids[:1]))
     yield rounding <= MOST
     noise = max(LEAST, NOISE * rounding)
-    repeated = NOISE * distance(outcome(model)[:1], padded[:1])  # 0 unless kernels add in random order
+
+    padded = outcome(model)
+    unpadded = outcome(stand_in)
     yield distance(unpadded, padded) <= noise
 
+    # Equal bits. Runs of the same shapes differ only by kernels that add in random order.
+    repeated = NOISE * distance(outcome(model)[:1], padded[:1])
     others = ids.clone()
     others[0] = (ids[0] + 1) % config.vocab_size
     rest = slice(length - PROMPT, None)  # completion tokens of the other rows
-    yield distance([outcome(stand_in, others)[0][rest]], [unpadded[0][rest]]) <= repeated
+    beside_others = outcome(stand_in, others)
+    yield distance([beside_others[0][rest]], [unpadded[0][rest]]) <= repeated
 
-    if WIDTH <= positions < sys.maxsize:
+    beyond = positions_of(config) - WIDTH
+    if 0 <= beyond < sys.maxsize - WIDTH:
         # Rotary embeddings may depend on the highest position, which padding has here
-        highest = columns.repeat(len(ids), 1)
-        highest[:, -1] = positions - 1
-        far = outcome(lambda **inputs: model(position_ids=highest, **inputs))
-        yield distance(far[:1], outcome(moved(0))[:1]) <= repeated
-        stand_in.model = moved(positions - WIDTH)
+        padding_beyond = beyond * (columns == WIDTH - 1)
+        yield distance(outcome(moved(padding_beyond))[:1], outcome(moved(0))[:1]) <= repeated
+        stand_in.model = moved(beyond)
         yield distance(outcome(stand_in), outcome(stand_in.model)) <= noise
         stand_in.model = model
 
@@ -99,14 +103,16 @@ def comparisons(
 
 
 def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
-    """The largest relative difference of log-probabilities, which come first, and of gradients."""
-    sizes = [tensor.float().norm() for tensor in theirs]
-    least = 1e-3 * max(sizes[1:], default=0.0)  # smaller gradients may be rounding alone
-    relative = []
-    for number, size in enumerate(sizes):
-        difference = (ours[number].float() - theirs[number].float()).norm()
-        relative.append(difference / (max(size, least) if number else size))
-    return torch.stack(relative).nan_to_num(nan=torch.inf).max().item()
+    """
+    The largest relative difference of log-probabilities, which come first, and of gradients. NaN, which no comparison
+    accepts, if any of them is NaN.
+    """
+    sizes = torch.stack([tensor.float().norm() for tensor in theirs])
+    of_gradients = sizes[1:]
+    sizes[1:] = of_gradients.clamp(min=1e-3 * of_gradients.norm())  # smaller ones may be rounding alone
+    pairs = zip(ours, theirs, strict=True)
+    differences = torch.stack([(our.float() - their.float()).norm() for our, their in pairs])
+    return (differences / sizes).max().item()
 
 
 def _probe_rows(vocabulary: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

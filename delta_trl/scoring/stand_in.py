@@ -31,7 +31,6 @@ from .recorder import Recorder
 
 ATTENTION = {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"}  # transformers' caches of attention layers
 PACKED, LEFT = "packed", "moved to the left"
-BLOCK = 1024  # queries that attend within a sliding window at a time; a whole band would be length x length
 
 
 @dataclass
@@ -74,49 +73,62 @@ class StandIn:
         share_prompts: bool = False,
         recorder: Recorder | None = None,
     ):
-        self.model, self.layout = model, layout
-        self._layers, self._share_prompts = layers, share_prompts
+        self.model = model
+        self.layout = layout
+        self._layers = layers
+        self._share_prompts = share_prompts
         self._recorder = recorder or Recorder()
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options) -> Any:
         valid = attention_mask.bool()  # (b, P + T)
         if self.layout is None or has_gaps(valid):
-            return self._recorder.run(
-                self.model, len(valid), input_ids=input_ids, attention_mask=attention_mask, labels=labels, **options
-            )
-        if self.layout == PACKED:
-            repeated = repeated_prompts(valid, input_ids, labels) & self._share_prompts
-            valid = valid & ~repeated
-            packed = PackedRows(valid.sum(dim=1).tolist(), repeated.sum(dim=1).tolist())
-            kept = valid.new_ones(1, sum(packed.lengths))
-            mask = kept[None, None]  # of four dimensions: transformers hands it on to attention as it is
-            options["rows"] = packed
-        else:
-            lengths = valid.sum(dim=1)
-            kept = torch.arange(int(lengths.max()), device=valid.device) < lengths[:, None]
-            mask = kept.long()
+            options["attention_mask"] = attention_mask
+            return self._recorder.run(self.model, len(valid), input_ids=input_ids, labels=labels, **options)
+        if self.layout == LEFT:
+            lengths = valid.sum(dim=1, keepdim=True)
+            kept = torch.arange(int(lengths.max()), device=valid.device) < lengths
+            return self._run_moved(valid, kept, input_ids, labels, attention_mask=kept.long(), **options)
+        repeated = torch.zeros_like(valid)
+        if self._share_prompts:
+            repeated = repeated_prompts(valid, input_ids, labels)
+        own = valid & ~repeated
+        rows = PackedRows(own.sum(dim=1).tolist(), repeated.sum(dim=1).tolist())
+        kept = valid.new_ones(1, sum(rows.lengths))
+        mask = kept[None, None]  # of four dimensions: transformers hands it on to attention as it is
+        remaining = self._recorder.remaining
+        output = self._run_moved(own, kept, input_ids, labels, attention_mask=mask, rows=rows, **options)
+        if len(rows.seen) == self._layers:
+            return output
+        self.layout = None
+        self._recorder.remaining = remaining  # these rows run again
+        return self(input_ids, attention_mask, labels, **options)
+
+    def _run_moved(
+        self, valid: torch.Tensor, kept: torch.Tensor, input_ids: torch.Tensor, labels: torch.Tensor, **options
+    ) -> Any:
+        """
+        Run the model on the `valid` tokens (b, P + T) alone. They move to the places that are `kept`, in their order,
+        and their outputs move back.
+        """
 
         def moved(values: torch.Tensor, fill: int = 0) -> torch.Tensor:
-            return values.new_full(kept.shape, fill).masked_scatter(kept, values[valid])
+            places = values.new_full(kept.shape, fill)
+            return places.masked_scatter(kept, values[valid])
 
         def moved_back(values: torch.Tensor) -> torch.Tensor:  # from the second token on, as in `FusedCausalLMOutput`
-            return values.new_zeros(valid.shape).masked_scatter(valid, pad(values, (1, 0))[kept])[:, 1:]
+            columns = values.new_zeros(valid.shape)
+            of_tokens = pad(values, (1, 0))[kept]
+            return columns.masked_scatter(valid, of_tokens)[:, 1:]
 
         positions = torch.arange(valid.size(1), device=valid.device).expand_as(valid)
-        remaining = self._recorder.remaining
         output = self._recorder.run(
             self.model,
             len(valid),
             input_ids=moved(input_ids),
-            attention_mask=mask,
             position_ids=moved(positions),
             labels=moved(labels, -100),
             **options,
         )
-        if self.layout == PACKED and len(packed.seen) != self._layers:
-            self.layout, options["rows"] = None, None
-            self._recorder.remaining = remaining  # these rows run again
-            return self(input_ids, attention_mask, labels, **options)
         output.log_probs = moved_back(output.log_probs)
         if output.entropy is not None:  # the LM head of a reference model computes none
             output.entropy = moved_back(output.entropy)
@@ -172,11 +184,11 @@ def repeated_prompts(valid: torch.Tensor, input_ids: torch.Tensor, labels: torch
     prompt, which predicts the first of its completion.
     """
     prompt = valid & (labels == -100)
-    same_columns = prompt[1:] == prompt[:-1]
-    same_tokens = (input_ids[1:] == input_ids[:-1]) | ~prompt[1:]
-    is_repeated = pad((same_columns & same_tokens).all(dim=1), (1, 0))  # (b,): not the first row
-    has_next = pad(prompt[:, 1:], (0, 1))
-    return is_repeated[:, None] & prompt & has_next
+    tokens = input_ids.masked_fill(~prompt, -1)  # also tells in which columns a prompt stands
+    repeats_previous = (tokens[1:] == tokens[:-1]).all(dim=1)
+    repeats = pad(repeats_previous, (1, 0))[:, None]  # (b, 1): the first row has none before it
+    next_in_prompt = pad(prompt[:, 1:], (0, 1))
+    return prompt & repeats & next_in_prompt
 
 
 def attention_within_rows(
@@ -189,36 +201,28 @@ def attention_within_rows(
     if rows is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     rows.seen.add(id(module))
-    outputs, first_of_prompt = [], ()
     # `split`, as the gradient of a slice has the size of the whole pack
-    pieces = zip(*(states.split(rows.lengths, dim=2) for states in (query, key, value)), strict=True)
-    for row, shared in zip(pieces, rows.shared, strict=True):
+    pieces = [states.split(rows.lengths, dim=2) for states in (query, key, value)]
+    outputs = []
+    first_of_prompt = ()
+    for *row, shared in zip(*pieces, rows.shared, strict=True):
         if shared:
-            prompt = (states[:, :, :shared] for states in first_of_prompt)
+            prompt = [states[:, :, :shared] for states in first_of_prompt]
             row = [torch.cat(parts, dim=2) for parts in zip(prompt, row, strict=True)]
         else:
             first_of_prompt = row
-        outputs.append(_attention_of_row(module, *row, sliding_window, options)[:, shared:])
+        mask = sliding_mask(row[0].size(2), sliding_window, query.device)
+        output, _ = sdpa_attention_forward(module, *row, mask, **options)  # causal; (1, length, heads, d)
+        outputs.append(output[:, shared:])
     return torch.cat(outputs, dim=1), None
 
 
-def _attention_of_row(module, query, key, value, window: int | None, options: dict) -> torch.Tensor:
-    """Causal attention (1, length, heads, d) within one row, and within a sliding window if the row is longer."""
-    length = query.size(2)
+def sliding_mask(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
+    """Which keys each query of a row sees, (1, 1, length, length); `None` if it sees all that are before it."""
     if window is None or length <= window:
-        return sdpa_attention_forward(module, query, key, value, None, **options)[0]
-    positions = torch.arange(length, device=query.device)
-    blocks = []
-    for start in range(0, length, BLOCK):
-        end = min(start + BLOCK, length)
-        first = max(0, start - window + 1)  # the earliest key that a query of this block sees
-        distance = positions[start:end, None] - positions[first:end]
-        band = (distance >= 0) & (distance < window)
-        output, _ = sdpa_attention_forward(
-            module, query[:, :, start:end], key[:, :, first:end], value[:, :, first:end], band[None, None], **options
-        )
-        blocks.append(output)
-    return torch.cat(blocks, dim=1)
+        return None
+    every_key = torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
+    return every_key.tril().triu(1 - window)
 
 
 def register_attention() -> None:

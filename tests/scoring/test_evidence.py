@@ -72,16 +72,15 @@ def test_bfloat16_hides_nothing(make_trainer, config, layout, kind):
     assert layout_of(make_trainer, model, bf16=True) == layout
 
 
-@pytest.mark.parametrize("wrong", [-1, 1, None, 2], ids=["narrower", "wider", "none", "twice"])
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda window: window - 1, lambda window: window + 1, lambda window: 2 * window, lambda window: None],
+    ids=["narrower", "wider", "twice", "none"],
+)
 def test_a_window_is_proved_by_narrow_ones(make_trainer, monkeypatch, wrong):
     """A band that is wrong shows in no short row, unless the windows are narrow, too; in bfloat16, not even then."""
-    right = stand_in._attention_of_row
-
-    def attention(module, query, key, value, window, options):
-        changed = None if wrong is None else 2 * window if wrong == 2 else window + wrong
-        return right(module, query, key, value, changed, options)
-
-    monkeypatch.setattr(stand_in, "_attention_of_row", attention)
+    right = stand_in.sliding_mask
+    monkeypatch.setattr(stand_in, "sliding_mask", lambda length, window, device: right(length, wrong(window), device))
     torch.manual_seed(0)
     model = tiny.model(config := mistral())
     assert layout_of(make_trainer, model, bf16=True) == LEFT
