@@ -68,27 +68,31 @@ def _refuse_lost_question(chat: list[dict], tokenizer: Any, template: dict | Non
     """Raise `ValueError` if the chat template makes the same text whatever the user says last."""
     options = {"tokenize": False, "add_generation_prompt": True, **(template or {})}
     text = tokenizer.apply_chat_template(chat, **options)
-    said = [i for i, message in enumerate(chat) if message["role"] == "user" and isinstance(message["content"], str)]
-    if said:
-        question = chat[said[-1]]
-        another = {**question, "content": f"{question['content']} Another?"}
-        if tokenizer.apply_chat_template([*chat[: said[-1]], another, *chat[said[-1] + 1 :]], **options) == text:
-            raise ValueError(
-                f"its chat template leaves out {question['content']!r}: it makes {text!r}. Mend it, or use a model "
-                "with another one."
-            )
+    asked = [message for message in chat if message["role"] == "user" and isinstance(message["content"], str)]
+    if not asked:
+        return
+    question = asked[-1]
+    another = {**question, "content": f"{question['content']} Another?"}
+    changed = [another if message is question else message for message in chat]
+    if tokenizer.apply_chat_template(changed, **options) == text:
+        raise ValueError(
+            f"its chat template leaves out {question['content']!r}: it makes {text!r}. Mend it, or use a model "
+            "with another one."
+        )
 
 
 def check_ids(ids: list[int], tokenizer: Any, config: Any, what: str) -> list[str]:
     """Raise `ValueError` for no token, or one beyond the vocabulary. Warn of many that the tokenizer does not know."""
-    size, unknown = config.get_text_config().vocab_size, tokenizer.unk_token_id
+    size = config.get_text_config().vocab_size
     if not ids or max(ids) >= size:
         problem = f"a token beyond the vocabulary, {size:,}. Does the tokenizer saved there belong to the model?"
         raise ValueError(f"{what} has {problem if ids else 'no token.'}")
+    unknown = ids.count(tokenizer.unk_token_id)
     # some tokenizers begin or end a text with the same token
-    if ids.count(unknown) <= UNKNOWN * len(ids) or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    if unknown <= UNKNOWN * len(ids) or tokenizer.unk_token_id in ends:
         return []
     return [
-        f"{what} has {ids.count(unknown):,} tokens of {len(ids):,} that the tokenizer of {tokenizer.name_or_path!r} "
+        f"{what} has {unknown:,} tokens of {len(ids):,} that the tokenizer of {tokenizer.name_or_path!r} "
         f"does not know ({tokenizer.unk_token}). Use data that it was made for."
     ]

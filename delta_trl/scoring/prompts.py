@@ -18,8 +18,16 @@ def prompt_ids(
 def stop_tokens(args: GRPOConfig) -> list[int]:
     """The ids of tokens at which `generation_kwargs` stop generation."""
     options = args.generation_kwargs or {}
-    named = (options.get("eos_token_id"), options.get("stop_token_ids"))  # transformers', vLLM's
-    return [token for one in named if one is not None for token in ([one] if isinstance(one, int) else one)]
+    return [
+        *_as_list(options.get("eos_token_id")),  # transformers'
+        *_as_list(options.get("stop_token_ids")),  # vLLM's
+    ]
+
+
+def _as_list(tokens: int | list[int] | None) -> list[int]:
+    if isinstance(tokens, int):
+        return [tokens]
+    return list(tokens or ())
 
 
 def end_tokens(
@@ -29,10 +37,12 @@ def end_tokens(
     The tokens that end a completion, as in TRL's trainers: the tokenizer's and those that the model declares; with
     `chats` also that of the chat template, as `delta-trl train` trains.
     """
-    declared = generation_config.eos_token_id if generation_config else None
-    declared = [declared] if isinstance(declared, int) else declared or []
-    own = [tokenizer.eos_token_id, *declared, turn_end(tokenizer) if chats else None]
-    return list(dict.fromkeys(token for token in own if token is not None))
+    ends = _as_list(tokenizer.eos_token_id)
+    if generation_config:
+        ends += _as_list(generation_config.eos_token_id)
+    if chats:
+        ends += _as_list(turn_end(tokenizer))
+    return list(dict.fromkeys(ends))
 
 
 def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:

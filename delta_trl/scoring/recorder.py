@@ -20,8 +20,8 @@ def has_room(device: torch.device, n_bytes: int) -> bool:
     if device.type != "cuda":
         return True
     free, total = torch.cuda.mem_get_info(device)
-    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return n_bytes + MARGIN * total <= free
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by PyTorch
+    return n_bytes + MARGIN * total <= free + unused
 
 
 class Recorder:
@@ -44,7 +44,8 @@ class Recorder:
     def __init__(self, backbone: nn.Module | None = None, place: str = "device"):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
-        self._backbone, self._place = backbone, place
+        self._backbone = backbone
+        self._place = place
         self._states: HiddenStates | None = None
         self.remaining: list = []
         self._n_tokens = 0
@@ -76,29 +77,30 @@ class Recorder:
         if self._backbone is None:
             return model(**inputs)
         scored = inputs["labels"][:, 1:] != -100
-        handle = self._backbone.register_forward_hook(
-            lambda module, args, output: self._keep(predicting_states(output.last_hidden_state, scored), rows)
-        )
+
+        def keep(module, args, output) -> None:
+            self._keep(predicting_states(output.last_hidden_state, scored), rows)
+
+        handle = self._backbone.register_forward_hook(keep)
         try:
             return model(**inputs)
         finally:
             handle.remove()
 
     def _keep(self, states: torch.Tensor, rows: int) -> None:  # (n, d)
-        # Allocate after the first forward, which is the largest: its peak memory is known by then
         if self._states is None:
             self._states = self._allocate(states)
         self._states.write(states, self.remaining[:rows])
         self.remaining = self.remaining[rows:]
 
     def _allocate(self, states: torch.Tensor) -> HiddenStates:
-        dim, device = states.size(1), states.device
-        has_place = self._place != "auto" or has_room(device, self._n_tokens * dim * states.dtype.itemsize)
-        if not has_place:
+        dim = states.size(1)
+        device = states.device
+        in_main_memory = self._place == "cpu"
+        if self._place == "auto" and not has_room(device, self._n_tokens * dim * states.dtype.itemsize):
             logger.warning_once("hidden_state_cache='auto': the device has no room, main memory is used.")
-        return HiddenStates.empty(
-            self._n_tokens, dim, states.dtype, device, staged=self._place == "cpu" or not has_place
-        )
+            in_main_memory = True
+        return HiddenStates.empty(self._n_tokens, dim, states.dtype, device, staged=in_main_memory)
 
 
 def backbone_of(model: nn.Module) -> nn.Module:
@@ -128,9 +130,10 @@ def predicting_states(states: torch.Tensor, valid: torch.Tensor) -> torch.Tensor
     Returns:
         `torch.Tensor` of shape `(n, d)`.
     """
-    # the state one position earlier predicts a token
-    states = states.detach()[:, -valid.size(1) - 1 : -1][valid.to(states.device)]
-    if torch.is_autocast_enabled(states.device.type):
+    device = states.device
+    predicting = states.detach()[:, -valid.size(1) - 1 : -1]  # the state one position earlier predicts a token
+    predicting = predicting[valid.to(device)]
+    if torch.is_autocast_enabled(device.type):
         # float32 weights under autocast give float32 states, which the LM head then casts
-        states = states.to(torch.get_autocast_dtype(states.device.type))
-    return states
+        predicting = predicting.to(torch.get_autocast_dtype(device.type))
+    return predicting

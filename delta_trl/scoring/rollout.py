@@ -4,7 +4,6 @@ policy as a rule of token credit sees it, with its outputs for one rollout batch
 """
 
 import inspect
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -20,14 +19,10 @@ from .texts import TokenTexts
 
 
 NO_COLUMNS = ("prompt", "completion", "completion_ids")  # TRL gives rewards these names for something else
-TEXT = (
-    *("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
-    *("batch_size", "compute_entropy", "compute_aux_loss"),
-)
+SCORING = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies)
+TEXT = {"model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy", "compute_aux_loss"}
 # Arguments of TRL's scoring method that stand for anything but text, also those that a newer TRL has
-MULTIMODAL = tuple(
-    name for name in inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters if name not in TEXT
-)
+MULTIMODAL = tuple(name for name in SCORING.parameters if name not in {"self", *TEXT})
 
 
 def has_images(inputs: dict) -> bool:
@@ -67,14 +62,19 @@ def in_order(batches: list[dict], order: torch.Tensor) -> dict:
 def overridden(trainer_class: type[GRPOTrainer], names: set[str]) -> bool:
     """Whether a class outside this package overrides one of these methods of `GRPOTrainer`."""
     package = __name__.split(".")[0]
-    classes = takewhile(lambda kind: kind is not GRPOTrainer, trainer_class.__mro__)
-    return any(names & vars(kind).keys() for kind in classes if kind.__module__.split(".")[0] != package)
+    for kind in trainer_class.__mro__:
+        if kind is GRPOTrainer:
+            break
+        is_ours = kind.__module__.split(".")[0] == package
+        if not is_ours and names & vars(kind).keys():
+            return True
+    return False
 
 
 def trl_scores_rollouts(args: GRPOConfig) -> bool:
     """Whether `GRPOTrainer` scores every rollout batch itself, for old log-probabilities."""
-    # the policy changes while the rollout batch is in use
-    policy_moves = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
+    backward_passes = args.steps_per_generation * args.num_iterations  # over one rollout batch
+    policy_moves = args.gradient_accumulation_steps % backward_passes != 0  # while the rollout batch is in use
     return policy_moves or (args.use_vllm and args.vllm_importance_sampling_correction)
 
 
@@ -107,12 +107,14 @@ class RolloutPolicy:
         self._batch = batch
         # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
         # reference model's, even on the same modules (PEFT with the adapter disabled).
-        old = batch.get("old_per_token_logps")
         self._pass: Recorder | None = None
-        self.known = {} if old is None else {"log_probs": old}
-        if old is not None and recorded.log_probs is old:
-            self._pass = self._without_tools(recorded)
-            self.known["entropies"] = recorded.entropies
+        self.known = {}
+        old = batch.get("old_per_token_logps")
+        if old is not None:
+            self.known["log_probs"] = old
+            if recorded.log_probs is old:
+                self.known["entropies"] = recorded.entropies
+                self._pass = self._without_tools(recorded)
 
     def outputs(self, hidden: bool) -> PolicyOutputs:
         if self._pass is None or (hidden and self._pass.hidden is None):
@@ -128,30 +130,26 @@ class RolloutPolicy:
         columns["trainer_state"] = self._trainer.state
         if self._trainer.environments is not None:
             columns["environments"] = self._trainer.environments
-        of_policy = self._batch.get("tool_mask", torch.ones_like(self._batch["completion_ids"])).tolist()
-        read = TokenTexts(self._trainer._tokenizer)
-        texts = []
-        turns = []
-        for row, mask, completion in zip(ids, of_policy, completions, strict=True):
-            row_texts, row_turns = read.of_turns(row, mask[: len(row)], tools_called(completion))
-            texts.append(row_texts)
-            turns.append(row_turns)
-        return Responses(prompts, completions, ids, columns, texts, turns)
+        every_token = torch.ones_like(self._batch["completion_ids"])
+        of_policy = self._batch.get("tool_mask", every_token).tolist()
+        return TokenTexts(self._trainer._tokenizer).responses(prompts, completions, ids, of_policy, columns)
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
-        return self._scored(rows)[0][:, :length]
+        log_probs, *_ = self._scored(rows)
+        return log_probs[:, :length]
 
     def _scored(self, rows: torch.Tensor | None = None, **options) -> tuple:
         """What TRL's scoring method returns for some rows of the batch, with their own images; by default for all."""
         trainer, batch = self._trainer, self._batch
         if rows is not None:
-            batch = unsplit_pixel_values_by_grid(in_order([split_pixel_values_by_grid(batch)], rows))
-        ids, mask = (
-            torch.cat([batch[f"prompt_{name}"], batch[f"completion_{name}"]], dim=1) for name in ("ids", "mask")
-        )
+            split = split_pixel_values_by_grid(batch)
+            batch = unsplit_pixel_values_by_grid(in_order([split], rows))
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        length = batch["completion_ids"].size(1)
         options |= {name: batch[name] for name in MULTIMODAL if name in batch}
         return trainer._get_per_token_logps_and_entropies(
-            trainer.model, ids, mask, batch["completion_ids"].size(1), batch_size=self.micro_batch_size, **options
+            trainer.model, ids, mask, length, batch_size=self.micro_batch_size, **options
         )
 
     def _score(self, hidden: bool) -> Recorder:
@@ -172,19 +170,13 @@ class RolloutPolicy:
                 "must not be compiled before the trainer is constructed (`torch_compile` in the training arguments is "
                 "fine, but not with FSDP)."
             )
-        recorder.log_probs, recorder.entropies = log_probs, entropies
+        recorder.log_probs = log_probs
+        recorder.entropies = entropies
         return self._without_tools(recorder)
 
     def _without_tools(self, recorded: Recorder) -> Recorder:
         """A pass without the hidden states of a tool's text, which it has scored, too."""
         if "tool_mask" in self._batch and recorded.hidden is not None:
-            recorded.hidden.keep_only(self._batch["tool_mask"][self._batch["completion_mask"].bool()].bool())
+            scored = self._batch["completion_mask"].bool()
+            recorded.hidden.keep_only(self._batch["tool_mask"][scored].bool())
         return recorded
-
-
-def tools_called(completion: str | list[dict]) -> list[tuple[str, ...]]:
-    """The names of the tools that each of the policy's turns calls, from the messages that TRL made of them."""
-    if isinstance(completion, str):
-        return []
-    calls = [message.get("tool_calls") or () for message in completion if message["role"] == "assistant"]
-    return [tuple(call.get("function", call)["name"] for call in of_turn) for of_turn in calls]

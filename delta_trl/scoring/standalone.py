@@ -20,11 +20,10 @@ class StandalonePolicy:
 
     Args:
         model (`PreTrainedModel`): The model. Must be in evaluation mode: dropout would make log-probabilities random.
-        prompts, completions (`Sequence[list[int]]` of length B): Token ids; no list is empty.
-        turns (`Sequence[list[int]]` of length B): The number of the turn of each completion's token; 0 for a tool's.
-        responses (`Responses`): The completions in words, for rules that read them.
-        micro_batch_size (`int`): Completions in a forward pass.
-        progress (`bool`): Whether scoring shows a progress bar.
+        rows (`Sequence[dict]` of length B), tokenizer, micro_batch_size, progress: As in [`given_tokens`].
+
+    Attributes:
+        ids, mask (`torch.Tensor` of shape `(B, T)`): Completions, and which of their tokens are the policy's.
     """
 
     dtype: torch.dtype | None = None  # no autocast
@@ -32,20 +31,26 @@ class StandalonePolicy:
     def __init__(
         self,
         model: PreTrainedModel,
-        prompts: Sequence[list[int]],
-        completions: Sequence[list[int]],
-        turns: Sequence[list[int]],
-        responses: Responses,
+        rows: Sequence[dict],
+        tokenizer: PreTrainedTokenizerBase,
         micro_batch_size: int,
         progress: bool,
     ):
-        self.model, self.micro_batch_size = model, micro_batch_size
-        self._responses, self._progress = responses, progress
-        self.ids = self._padded(completions, 0)  # (B, T)
-        self.mask = self._padded(turns, 0) > 0  # (B, T), the policy's tokens
+        self.model = model
+        self.micro_batch_size = micro_batch_size
+        self._rows = rows
+        self._tokenizer = tokenizer
+        self._progress = progress
+        self._turns = [row.get("turns") or [1] * len(row["token_ids"]) for row in rows]
+        self.ids = self._padded([row["token_ids"] for row in rows], 0)
+        self.mask = self._padded(self._turns, 0) > 0
         # A prompt and its completion are one row. Padding on its right changes nothing before it.
-        self._rows = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
-        self._turns = [[0] * len(prompt) + of_row for prompt, of_row in zip(prompts, turns, strict=True)]
+        self._inputs = []
+        self._labels = []
+        for row, turns in zip(rows, self._turns, strict=True):
+            labels = [token if turn else -100 for token, turn in zip(row["token_ids"], turns, strict=True)]
+            self._inputs.append(row["prompt_ids"] + row["token_ids"])
+            self._labels.append([-100] * len(row["prompt_ids"]) + labels)
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # within PEFT
         add_fused_lm_head(causal, 1.0, outputs=("log_probs", "entropy"))
 
@@ -60,25 +65,31 @@ class StandalonePolicy:
         return PolicyOutputs(log_probs, entropies, recorder.hidden)
 
     def responses(self) -> Responses:
-        return self._responses
+        read = TokenTexts(self._tokenizer)
+        prompts = [row["prompt"] for row in self._rows]
+        ids = [row["token_ids"] for row in self._rows]
+        completions = [read.decode(row, skip_special_tokens=True) for row in ids]
+        return read.responses(prompts, completions, ids, self._turns, {})
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, 1.0)
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
-        return self._score(rows, Recorder())[0][:, :length]
+        log_probs, _ = self._score(rows, Recorder())
+        return log_probs[:, :length]
 
     def _score(self, rows: torch.Tensor, recorder: Recorder) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies (b, T) of some rows."""
-        numbers, mask = rows.tolist(), self.mask[rows]
-        ids = self._padded([self._rows[i] for i in numbers], 0)
-        of_policy = self._padded([self._turns[i] for i in numbers], 0) > 0
-        labels = ids.masked_fill(~of_policy, -100)
+        numbers = rows.tolist()
+        ids = self._padded([self._inputs[i] for i in numbers], 0)  # (b, P + T)
+        labels = self._padded([self._labels[i] for i in numbers], -100)
         scored = labels[:, 1:] != -100
         output = recorder.run(self.model, len(rows), input_ids=ids, labels=labels, fused_lm_head=True)
+        mask = self.mask[rows]
 
         def of_completions(values: torch.Tensor) -> torch.Tensor:  # (b, P + T - 1) -> (b, T)
-            return torch.zeros_like(mask, dtype=torch.float32).masked_scatter(mask, values[scored].float())
+            empty = torch.zeros_like(mask, dtype=torch.float32)
+            return empty.masked_scatter(mask, values[scored].float())
 
         return of_completions(output.log_probs), of_completions(output.entropy)
 
@@ -123,17 +134,12 @@ def given_tokens(
         micro_batch_size (`int`): Completions in a forward pass.
         progress (`bool`, *optional*, defaults to `False`): Whether scoring shows a progress bar.
     """
-    prompts, completions = ([row[name] for row in rows] for name in ("prompt_ids", "token_ids"))
-    rewards = torch.tensor([torch.nan if row["reward"] is None else float(row["reward"]) for row in rows])
-    groups = torch.tensor([row["group"] for row in rows])
+    policy = StandalonePolicy(model, rows, tokenizer, micro_batch_size, progress)
+    device = policy.mask.device
+    known = [torch.nan if row["reward"] is None else float(row["reward"]) for row in rows]
+    rewards = torch.tensor(known, device=device)
+    groups = torch.tensor([row["group"] for row in rows], device=device)
     advantages = group_advantages(rewards, groups)
     for row, advantage in zip(rows, advantages.tolist(), strict=True):
         row["advantage"] = advantage
-    read = TokenTexts(tokenizer)
-    turns = [row.get("turns") or [1] * len(row["token_ids"]) for row in rows]
-    texts, spans = zip(*map(read.of_turns, completions, turns), strict=True)
-    words = [read.decode(ids, skip_special_tokens=True) for ids in completions]
-    responses = Responses([row["prompt"] for row in rows], words, completions, {}, list(texts), list(spans))
-    policy = StandalonePolicy(model, prompts, completions, turns, responses, micro_batch_size, progress)
-    advantages, rewards, groups = (values.to(policy.mask.device) for values in (advantages, rewards, groups))
     return Tokens(policy.ids, policy.mask, advantages, rewards=rewards, groups=groups, policy=policy)

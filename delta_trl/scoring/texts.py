@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import groupby
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..credit import Turn
+from ..credit import Responses, Turn
 
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from bytes that are not a whole character
@@ -21,7 +22,8 @@ class TokenTexts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self._tokenizer = tokenizer
-        self.of_type, self.is_special = cache(self._of_type), cache(self._is_special)  # at most one vocabulary
+        self.of_type = cache(self._of_type)  # at most one vocabulary
+        self.is_special = cache(self._is_special)
 
     def decode(self, ids: list[int], **options) -> str:
         return self._tokenizer.decode(ids, clean_up_tokenization_spaces=False, **options)
@@ -29,7 +31,9 @@ class TokenTexts:
     def _of_type(self, token_id: int) -> str:
         """The text of a token within a text; U+FFFD where the token is only a part of a character."""
         # decoders treat the first token of a text differently, hence the second of two
-        return self.decode([token_id, token_id])[len(self.decode([token_id])) :]
+        first = self.decode([token_id])
+        both = self.decode([token_id, token_id])
+        return both[len(first) :]
 
     def of_sequence(self, ids: list[int]) -> list[str]:
         """
@@ -43,19 +47,24 @@ class TokenTexts:
 
     def _one_after_the_other(self, ids: list[int]) -> list[str]:
         texts = []
-        start = read = 0  # the next text is decoded from `start`, and is what follows the text up to `read`
+        # A token's text is what follows the text from `start` to `read`, which stands before it: decoders treat the
+        # first token of a text differently.
+        start = read = 0
         for end in range(1, len(ids) + 1):
-            before, after = self.decode(ids[start:read]), self.decode(ids[start:end])
+            before = self.decode(ids[start:read])
+            after = self.decode(ids[start:end])
             if after.endswith(REPLACEMENT) and end < len(ids):  # perhaps the beginning of a character
                 texts.append("")
-            else:
-                texts.append(after[len(before) :])
-                start, read = read, end
+                continue
+            texts.append(after[len(before) :])
+            start = read
+            read = end
         return texts
 
     def _is_special(self, token_id: int) -> bool:
         """Whether `decode` with `skip_special_tokens` leaves a token out."""
-        return self.decode([token_id]) != "" and self.decode([token_id], skip_special_tokens=True) == ""
+        text = self.decode([token_id])
+        return text != "" and self.decode([token_id], skip_special_tokens=True) == ""
 
     def of_turns(
         self, ids: list[int], of_policy: Sequence[int], tools: Sequence[tuple[str, ...]] = ()
@@ -70,16 +79,50 @@ class TokenTexts:
         """
         texts: list[str | None] = [None] * len(ids)
         turns: list[Turn] = []
-        changes = [i for i in range(1, len(ids)) if of_policy[i] != of_policy[i - 1]]
-        characters = 0
-        for first, stop in pairwise([0, *changes, len(ids)]):
-            if first == stop or not of_policy[first]:
+        start = 0  # of a turn, in characters
+        for is_policy, group in groupby(range(len(ids)), key=of_policy.__getitem__):
+            if not is_policy:
                 continue
-            plain = [i for i in range(first, stop) if not self.is_special(ids[i])]
-            for i, text in zip(plain, self.of_sequence([ids[i] for i in plain]), strict=True):
+            positions = list(group)
+            shown = [i for i in positions if not self.is_special(ids[i])]
+            shown_texts = self.of_sequence([ids[i] for i in shown])
+            for i, text in zip(shown, shown_texts, strict=True):
                 texts[i] = text
-            turn_text = "".join(texts[i] or "" for i in plain)
+            turn = "".join(shown_texts)
+            end = start + len(turn)
             called = tools[len(turns)] if len(turns) < len(tools) else ()
-            turns.append(Turn(turn_text, characters, characters + len(turn_text), first, stop - 1, called))
-            characters += len(turn_text)
+            turns.append(Turn(turn, start, end, positions[0], positions[-1], called))
+            start = end
         return texts, turns
+
+    def responses(
+        self,
+        prompts: list,
+        completions: list,
+        ids: list[list[int]],
+        of_policy: Sequence[Sequence[int]],
+        columns: dict[str, Any],
+    ) -> Responses:
+        """
+        B completions in words, with the texts of their tokens.
+
+        Args:
+            prompts, completions (`list` of length B), columns (`dict[str, Any]`): As for reward functions.
+            ids (`list[list[int]]` of length B): The completions' tokens.
+            of_policy (`Sequence[Sequence[int]]` of length B): For each completion as in `of_turns`.
+        """
+        texts = []
+        turns = []
+        for completion, row, mask in zip(completions, ids, of_policy, strict=True):
+            row_texts, row_turns = self.of_turns(row, mask, tools_called(completion))
+            texts.append(row_texts)
+            turns.append(row_turns)
+        return Responses(prompts, completions, ids, columns, texts, turns)
+
+
+def tools_called(completion: str | list[dict]) -> list[tuple[str, ...]]:
+    """The names of the tools that each of the policy's turns calls, from the messages that TRL made of them."""
+    if isinstance(completion, str):
+        return []
+    calls = [message.get("tool_calls") or () for message in completion if message["role"] == "assistant"]
+    return [tuple(call.get("function", call)["name"] for call in of_turn) for of_turn in calls]
