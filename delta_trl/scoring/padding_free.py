@@ -61,8 +61,8 @@ class PaddingFree(GRPOTrainer):
         if self._prompts_stay_together():
             # Rows are assigned to optimiser steps at random; within a step, rows of one prompt are adjacent
             in_one_step = math.gcd(self.args.steps_per_generation, self.args.gradient_accumulation_steps)
-            size = self.args.per_device_train_batch_size * in_one_step
-            self._row_order = torch.cat([rows.sort().values for rows in self._row_order.split(size)])
+            steps = self._row_order.split(self.args.per_device_train_batch_size * in_one_step)
+            self._row_order = torch.cat([rows.sort().values for rows in steps])
         batch = super()._generate_and_score_completions(inputs)
         batch[ROWS] = torch.arange(len(batch["completion_mask"]), device=self.accelerator.device)
         return batch
@@ -94,15 +94,15 @@ class PaddingFree(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
+        recorder = self._recorder
+        micro_batch = self._micro_batch  # the loss's first call is the policy's
+        self._recorder = self._micro_batch = None
         layout = None if has_images(options) else self._layout_of(model, input_ids)
-        recorder, self._recorder = self._recorder, None
-        micro_batch, self._micro_batch = self._micro_batch, None  # the loss's first call is the policy's
+        rows = torch.arange(len(input_ids))
         if layout and micro_batch is not None:
             rows = self._rows_that_train(micro_batch)
         elif layout and batch_size is not None and len(input_ids) == len(self._row_order):  # the rollout batch
-            rows = self._rows_in_order(attention_mask, batch_size)
-        else:
-            rows = torch.arange(len(input_ids))
+            rows = self._row_order
         rows = rows.to(input_ids.device)
         if recorder is not None:
             recorder.begin(attention_mask[:, -logits_to_keep:], rows)
@@ -115,30 +115,23 @@ class PaddingFree(GRPOTrainer):
             logger.warning("trim_padding: packed rows miss an attention layer. Rows keep their padding from now on.")
             self._layout = None
         # Rows left out get their old log-probabilities, a ratio of 1, and the mean entropy, which thus stays the mean
-        old = (micro_batch or {}).get("old_per_token_logps")
-        others = log_probs.new_zeros(len(input_ids), logits_to_keep) if old is None else old
+        others = log_probs.new_zeros(len(input_ids), logits_to_keep)
+        if micro_batch is not None:
+            others = micro_batch.get("old_per_token_logps", others)
         log_probs = others.index_copy(0, rows, log_probs)
         if entropies is not None:
             tokens = attention_mask[rows, -logits_to_keep:]
             mean = (entropies * tokens).sum() / tokens.sum().clamp(min=1)
             entropies = mean.expand(log_probs.shape).index_copy(0, rows, entropies)
         if recorder is not None:
-            recorder.log_probs, recorder.entropies = log_probs, entropies
+            recorder.log_probs = log_probs
+            recorder.entropies = entropies
         if micro_batch is not None:
             self._after_scoring(micro_batch, log_probs.detach(), entropies.detach())
         return log_probs, entropies, aux_loss
 
-    def _rows_in_order(self, attention_mask: torch.Tensor, batch_size: int) -> torch.Tensor:
-        """
-        The rows (B,) of the rollout batch, in the micro-batches of the loss. The largest one comes first: after it, a
-        recorder knows how much memory they take.
-        """
-        lengths = attention_mask.sum(dim=1).cpu()
-        micro_batches = self._row_order.split(batch_size)
-        return torch.cat(sorted(micro_batches, key=lambda rows: int(lengths[rows].sum()), reverse=True))
-
     def _stand_in(self, model, layout: str | None, recorder: Recorder | None = None) -> StandIn:
-        layers = causal_model(self).config.get_text_config().num_hidden_layers if layout == PACKED else 0
+        layers = len(self._kind["layers"]) if self._kind else 0
         share = self._prompts_stay_together()
         return StandIn(model, layout, layers=layers, share_prompts=share, recorder=recorder)
 
@@ -171,12 +164,7 @@ class PaddingFree(GRPOTrainer):
 
     def _loss_reads_all_rows(self) -> bool:
         """Whether the loss depends on rows without advantage, or may do so in a subclass."""
-        return bool(
-            self.beta
-            or self._loss_reads_entropies_or_routers()
-            or overridden(type(self), LOSS)
-            or has_dropout(causal_model(self))
-        )
+        return bool(self.beta or self._loss_reads_entropies_or_routers() or overridden(type(self), LOSS))
 
     def _rows_that_train(self, micro_batch: dict) -> torch.Tensor:
         """
@@ -194,14 +182,17 @@ class PaddingFree(GRPOTrainer):
         if not trains.any():
             lengths = micro_batch["prompt_mask"].sum(dim=1) + micro_batch["completion_mask"].sum(dim=1)
             return lengths.argmin()[None]
-        is_rounded = (autocast_dtype(self) or causal_model(self).dtype) != torch.float32
-        return every_row if is_rounded and "old_per_token_logps" in micro_batch else trains.nonzero()[:, 0]
+        dtype = autocast_dtype(self) or causal_model(self).dtype
+        if dtype != torch.float32 and "old_per_token_logps" in micro_batch:
+            return every_row
+        return trains.nonzero()[:, 0]
 
     # --- the layout ---
 
     def _find_layout(self) -> None:
         """Find the layout of the policy's rows, by `_kind` and by comparison."""
-        causal, args = causal_model(self), self.args
+        causal = causal_model(self)
+        args = self.args
         self._kind = kind_of(unwrapped(self, self.model), causal)
         if not self.trim_padding:
             return
@@ -213,38 +204,34 @@ class PaddingFree(GRPOTrainer):
             )
             return
         register_attention()
-        reason = "computes something else without padding"
         in_training = [module for module in causal.modules() if module.training]
         causal.eval()  # no dropout
         try:
             for layout in (PACKED, LEFT) if can_be_packed(self._kind) else (LEFT,):
-                try:
-                    if self._is_right(layout, causal):
-                        logger.info(f"trim_padding: rows are {layout}.")
-                        self._layout = layout
-                        return
-                except Exception as error:  # of a model that does not take text alone, say
-                    reason = f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
+                problem = self._problem_of(layout, causal)
+                if problem is None:
+                    logger.info(f"trim_padding: rows are {layout}.")
+                    self._layout = layout
+                    return
         finally:
             for module in in_training:
                 module.training = True
-        logger.warning(f"trim_padding: {type(causal).__name__} {reason}. Its micro-batches are those of GRPOTrainer.")
+        logger.warning(f"trim_padding: {type(causal).__name__} {problem}. Its micro-batches are those of GRPOTrainer.")
 
-    def _is_right(self, layout: str, causal: nn.Module) -> bool:
-        """Whether the policy computes the same in a layout. Gradients are compared where parameters are whole."""
+    def _problem_of(self, layout: str, causal: nn.Module) -> str | None:
+        """Why the policy cannot have a layout; `None` if it computes the same there."""
+        # Gradients are compared where parameters are whole
         is_sharded = self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
         trained = [] if is_sharded else [parameter for parameter in causal.parameters() if parameter.requires_grad]
-        few = trained[1 :: max(1, len(trained) // 8)]
+        few = trained[1 :: len(trained) // 8 + 1]
         score = partial(super()._get_per_token_logps_and_entropies, compute_aux_loss=self.aux_loss_enabled)
-        with (
-            torch.set_grad_enabled(bool(few)),
-            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
-        ):
-            stand_in = self._stand_in(self.model, layout)
-            return all(comparisons(score, stand_in, causal, few, self.accelerator.device))
-
-
-def has_dropout(model: nn.Module) -> bool:
-    """Whether a model in training draws random numbers. With fewer rows, these would be others."""
-    modules = any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
-    return bool(modules or getattr(model.config.get_text_config(), "attention_dropout", 0))
+        stand_in = self._stand_in(self.model, layout)
+        try:
+            with (
+                torch.set_grad_enabled(bool(few)),
+                disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
+            ):
+                is_same = all(comparisons(score, stand_in, causal, few, self.accelerator.device))
+        except Exception as error:  # of a model that does not take text alone, say
+            return f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
+        return None if is_same else "computes something else without padding"

@@ -126,22 +126,6 @@ def test_all_rows_are_trained_once_in_a_random_order(make_trainer, options, toge
     assert torch.equal(steps.sort().values, steps) is together
 
 
-def test_the_largest_micro_batch_is_scored_first(make_trainer):
-    """After the first forward pass, what is left of the memory is known."""
-    trainer, sizes = make_trainer(**TRIMMED, **RAGGED, max_steps=8), []
-    trainer._find_layout()
-    trainer.model.base_model.register_forward_hook(
-        lambda module, args, kwargs, output: (
-            None if torch.is_grad_enabled() else sizes.append(kwargs["input_ids"].numel())
-        ),
-        with_kwargs=True,
-    )
-    trainer.train()
-    scored = torch.tensor(sizes).view(4, 4)  # rollout batches, micro-batches
-    assert torch.equal(scored, scored.sort(dim=1, descending=True).values)
-    assert scored.unique().numel() > 4
-
-
 VOCAB = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
 ROPE = {"rope_theta": 1e4, "factor": 4.0}
 LONG = {"original_max_position_embeddings": 16}  # the batches of these tests are wider, their rows are not
