@@ -11,7 +11,6 @@ from accelerate.logging import get_logger
 from accelerate.utils import DistributedType
 from torch import nn
 from trl import GRPOTrainer
-from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import split_tensor_dict
 
 from .evidence import comparisons
@@ -36,7 +35,7 @@ class PaddingFree(GRPOTrainer):
     when the rollout batch is scored. Scoring and loss thus run the same micro-batches.
 
     Batches with images keep TRL's shapes, and so does a model other than the policy, unless it is of the policy's kind
-    ([`stand_in.kind_of`]). Rollout batches whose rows a subclass has left out or replaced keep TRL's micro-batches.
+    ([`stand_in.kind_of`]). Rollout batches of which a subclass has left rows out keep TRL's micro-batches.
 
     Attributes:
         trim_padding (`bool`, defaults to `True`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
@@ -74,7 +73,7 @@ class PaddingFree(GRPOTrainer):
         if not (is_new and self._layout and ROWS in inputs) or has_images(inputs):
             return inputs
         rows = torch.cat([batch[ROWS] for batch in self._buffered_inputs])  # after TRL's shuffling
-        if sorted(rows.tolist()) != list(range(len(self._row_order))):  # a subclass has left rows out
+        if len(rows) != len(self._row_order):  # a subclass has left rows out
             return inputs
         whole = in_order(self._buffered_inputs, rows.argsort()[self._row_order])
         self._buffered_inputs = split_tensor_dict(whole, self.args.steps_per_generation)
@@ -192,31 +191,33 @@ class PaddingFree(GRPOTrainer):
     def _find_layout(self) -> None:
         """Find the layout of the policy's rows, by `_kind` and by comparison."""
         causal = causal_model(self)
-        args = self.args
         self._kind = kind_of(unwrapped(self, self.model), causal)
         if not self.trim_padding:
-            return
-        depends_on_shapes = (args.neftune_noise_alpha, args.torch_compile, args.pad_to_multiple_of)
-        if self._kind["adapters per row"] or any(depends_on_shapes):
-            logger.warning(
-                "trim_padding is off: NEFTune, torch_compile, pad_to_multiple_of and activated LoRA depend on TRL's "
-                "shapes."
-            )
             return
         register_attention()
         in_training = [module for module in causal.modules() if module.training]
         causal.eval()  # no dropout
-        try:
-            for layout in (PACKED, LEFT) if can_be_packed(self._kind) else (LEFT,):
-                problem = self._problem_of(layout, causal)
-                if problem is None:
-                    logger.info(f"trim_padding: rows are {layout}.")
-                    self._layout = layout
-                    return
-        finally:
-            for module in in_training:
-                module.training = True
-        logger.warning(f"trim_padding: {type(causal).__name__} {problem}. Its micro-batches are those of GRPOTrainer.")
+        problem = "depends on TRL's shapes (NEFTune, torch_compile, pad_to_multiple_of, activated LoRA)"
+        for layout in self._possible_layouts():
+            problem = self._problem_of(layout, causal)
+            if problem is None:
+                self._layout = layout
+                break
+        for module in in_training:
+            module.training = True
+        if problem is None:
+            logger.info(f"trim_padding: rows are {self._layout}.")
+        else:
+            model = type(causal).__name__
+            logger.warning(f"trim_padding: {model} {problem}. Its micro-batches are those of GRPOTrainer.")
+
+    def _possible_layouts(self) -> list[str]:
+        """The layouts to look at, the best first."""
+        args = self.args
+        depends_on_shapes = (args.neftune_noise_alpha, args.torch_compile, args.pad_to_multiple_of)
+        if self._kind["adapters per row"] or any(depends_on_shapes):
+            return []
+        return [PACKED, LEFT] if can_be_packed(self._kind) else [LEFT]
 
     def _problem_of(self, layout: str, causal: nn.Module) -> str | None:
         """Why the policy cannot have a layout; `None` if it computes the same there."""
@@ -227,10 +228,7 @@ class PaddingFree(GRPOTrainer):
         score = partial(super()._get_per_token_logps_and_entropies, compute_aux_loss=self.aux_loss_enabled)
         stand_in = self._stand_in(self.model, layout)
         try:
-            with (
-                torch.set_grad_enabled(bool(few)),
-                disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
-            ):
+            with torch.set_grad_enabled(bool(few)):
                 is_same = all(comparisons(score, stand_in, causal, few, self.accelerator.device))
         except Exception as error:  # of a model that does not take text alone, say
             return f"cannot score plain rows of tokens ({type(error).__name__}: {error})"

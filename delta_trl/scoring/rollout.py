@@ -138,7 +138,7 @@ class RolloutPolicy:
         log_probs, *_ = self._scored(rows)
         return log_probs[:, :length]
 
-    def _scored(self, rows: torch.Tensor | None = None, **options) -> tuple:
+    def _scored(self, rows: torch.Tensor | None = None) -> tuple:
         """What TRL's scoring method returns for some rows of the batch, with their own images; by default for all."""
         trainer, batch = self._trainer, self._batch
         if rows is not None:
@@ -147,9 +147,14 @@ class RolloutPolicy:
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
         mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
         length = batch["completion_ids"].size(1)
-        options |= {name: batch[name] for name in MULTIMODAL if name in batch}
         return trainer._get_per_token_logps_and_entropies(
-            trainer.model, ids, mask, length, batch_size=self.micro_batch_size, **options
+            trainer.model,
+            ids,
+            mask,
+            length,
+            batch_size=self.micro_batch_size,
+            compute_entropy=True,
+            **{name: batch[name] for name in MULTIMODAL if name in batch},
         )
 
     def _score(self, hidden: bool) -> Recorder:
@@ -162,7 +167,7 @@ class RolloutPolicy:
             disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs),
             trainer.recording(recorder),
         ):
-            log_probs, entropies, _ = self._scored(compute_entropy=True)
+            log_probs, entropies, _ = self._scored()
         if hidden and (recorder.hidden is None or recorder.log_probs.shape != log_probs.shape):
             raise RuntimeError(
                 "Token credit did not see the hidden states of every row of the rollout batch. A subclass's "

@@ -182,7 +182,7 @@ def test_what_depends_on_trls_shapes_keeps_them(make_trainer, caplog, options):
     trainer = make_trainer(**TRIMMED, **options)
     trainer._find_layout()
     assert trainer._layout is None
-    assert "trim_padding is off" in caplog.text
+    assert "depends on TRL's shapes" in caplog.text
 
 
 def scorings(trainer) -> list[tuple[tuple[int, ...], torch.Tensor]]:

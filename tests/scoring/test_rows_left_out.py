@@ -7,7 +7,6 @@ from trl import GRPOTrainer
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.scoring.padding_free import PaddingFree
 
-from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, logged, ragged, sharp
 
 
