@@ -46,8 +46,8 @@ def check_prompts(
     if isinstance(tokenizer, ProcessorMixin):
         return []
     warnings: list[str] = []
-    longest, _ = max(enumerate(prompts), key=lambda prompt: len(str(prompt[1])))
-    for row in dict.fromkeys((0, longest)):
+    longest = max(range(len(prompts)), key=lambda row: len(str(prompts[row])))
+    for row in sorted({0, longest}):
         what = f"{name}, row {row + 1}: the prompt"
         try:
             if not isinstance(prompts[row], str):
@@ -68,10 +68,10 @@ def _refuse_lost_question(chat: list[dict], tokenizer: Any, template: dict | Non
     """Raise `ValueError` if the chat template makes the same text whatever the user says last."""
     options = {"tokenize": False, "add_generation_prompt": True, **(template or {})}
     text = tokenizer.apply_chat_template(chat, **options)
-    asked = [message for message in chat if message["role"] == "user" and isinstance(message["content"], str)]
-    if not asked:
+    of_user = [message for message in chat if message["role"] == "user"]
+    if not of_user or not isinstance(of_user[-1]["content"], str):
         return
-    question = asked[-1]
+    question = of_user[-1]
     another = {**question, "content": f"{question['content']} Another?"}
     changed = [another if message is question else message for message in chat]
     if tokenizer.apply_chat_template(changed, **options) == text:

@@ -46,15 +46,21 @@ def comparisons(
     ids, mask = _probe_rows(config.vocab_size, device)
     columns = torch.arange(WIDTH, device=device)
 
-    def outcome(runs: Callable, ids: torch.Tensor = ids, width: int = WIDTH) -> list[torch.Tensor]:
-        """Log-probabilities of the valid tokens, and gradients of the sum of their squares."""
+    def log_probs_of(runs: Callable, ids: torch.Tensor = ids, width: int = WIDTH) -> torch.Tensor:
+        """Log-probabilities of the valid tokens in the first columns of some rows."""
         valid = mask[: len(ids), :width]
-        log_probs, *_ = score(_without_autocast(runs, device), ids[:, :width], valid, width - PROMPT)
-        of_tokens = log_probs[valid[:, PROMPT:] == 1]
-        gradients = ()
-        if parameters:
-            gradients = torch.autograd.grad(of_tokens.square().sum(), parameters, materialize_grads=True)
-        return [of_tokens.detach(), *gradients]
+        runs = _without_autocast(runs, device)
+        n_completion = width - PROMPT
+        log_probs, *_ = score(runs, ids[:, :width], valid, n_completion)
+        return log_probs[valid[:, PROMPT:] == 1]
+
+    def outcome(runs: Callable, *rows) -> list[torch.Tensor]:
+        """Log-probabilities, and gradients of the sum of their squares."""
+        log_probs = log_probs_of(runs, *rows)
+        if not parameters:
+            return [log_probs]
+        gradients = torch.autograd.grad(log_probs.square().sum(), parameters, materialize_grads=True)
+        return [log_probs.detach(), *gradients]
 
     def moved(shift: int | torch.Tensor) -> Callable:
         """The model with its positions moved by `shift`: all of them, or those of each column (WIDTH,)."""
@@ -67,9 +73,9 @@ def comparisons(
 
     # What the model's own rounding makes of padding.
     # The first row begins in the first column: cut off at its end, it has no padding at all.
+    first_row = ids[:1]
     length = int(mask[0].sum())
-    without_padding = outcome(model, ids[:1], length)
-    rounding = distance(without_padding, outcome(model, ids[:1]))
+    rounding = distance(outcome(model, first_row, length), outcome(model, first_row))
     yield rounding <= MOST
     noise = max(LEAST, NOISE * rounding)
 
@@ -77,19 +83,22 @@ def comparisons(
     unpadded = outcome(stand_in)
     yield distance(unpadded, padded) <= noise
 
-    # Equal bits. Runs of the same shapes differ only by kernels that add in random order.
-    repeated = NOISE * distance(outcome(model)[:1], padded[:1])
+    # Bits of runs that have the same shapes. Only kernels that add in random order change them.
+    repeated = NOISE * distance([log_probs_of(model)], padded[:1])
     others = ids.clone()
     others[0] = (ids[0] + 1) % config.vocab_size
-    rest = slice(length - PROMPT, None)  # completion tokens of the other rows
-    beside_others = outcome(stand_in, others)
-    yield distance([beside_others[0][rest]], [unpadded[0][rest]]) <= repeated
+    n_changed = length - PROMPT  # completion tokens of the first row
+    beside_others = log_probs_of(stand_in, others)[n_changed:]
+    as_before = unpadded[0][n_changed:]
+    yield distance([beside_others], [as_before]) <= repeated
 
     beyond = positions_of(config) - WIDTH
     if 0 <= beyond < sys.maxsize - WIDTH:
         # Rotary embeddings may depend on the highest position, which padding has here
-        padding_beyond = beyond * (columns == WIDTH - 1)
-        yield distance(outcome(moved(padding_beyond))[:1], outcome(moved(0))[:1]) <= repeated
+        only_padding = columns == WIDTH - 1
+        near = log_probs_of(moved(0))
+        far = log_probs_of(moved(beyond * only_padding))
+        yield distance([far], [near]) <= repeated
         stand_in.model = moved(beyond)
         yield distance(outcome(stand_in), outcome(stand_in.model)) <= noise
         stand_in.model = model
@@ -108,17 +117,20 @@ def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
     accepts, if any of them is NaN.
     """
     sizes = torch.stack([tensor.float().norm() for tensor in theirs])
-    of_gradients = sizes[1:]
-    sizes[1:] = of_gradients.clamp(min=1e-3 * of_gradients.norm())  # smaller ones may be rounding alone
-    pairs = zip(ours, theirs, strict=True)
-    differences = torch.stack([(our.float() - their.float()).norm() for our, their in pairs])
-    return (differences / sizes).max().item()
+    least = 1e-3 * sizes[1:].norm()  # smaller gradients may be rounding alone
+    sizes[1:] = sizes[1:].clamp(min=least)
+    differences = []
+    for our, their in zip(ours, theirs, strict=True):
+        difference = our.float() - their.float()
+        differences.append(difference.norm())
+    return (torch.stack(differences) / sizes).max().item()
 
 
 def _probe_rows(vocabulary: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and mask (3, WIDTH) of three rows. The last two have a prompt in common."""
     columns = torch.arange(WIDTH, device=device)
-    first, end = torch.tensor([(0, 11), (5, 15), (5, 13)], device=device).T[:, :, None]
+    first = torch.tensor([[0], [5], [5]], device=device)
+    end = torch.tensor([[11], [15], [13]], device=device)
     mask = (first <= columns) & (columns < end)
     ids = columns.repeat(3, 1)
     ids[1:] += 5  # another prompt
@@ -138,11 +150,12 @@ def _without_autocast(runs: Callable, device: torch.device) -> Callable:
 def _narrow_windows(causal: nn.Module) -> Iterator[None]:
     """The context in which the model's sliding windows are as narrow as a short row shows."""
     owners = [causal.config.get_text_config(), *causal.modules()]
-    windows = [(owner, owner.sliding_window) for owner in owners if getattr(owner, "sliding_window", None)]
-    for owner, _ in windows:
+    owners = [owner for owner in owners if getattr(owner, "sliding_window", None)]
+    windows = [owner.sliding_window for owner in owners]
+    for owner in owners:
         owner.sliding_window = NARROW
     try:
         yield
     finally:
-        for owner, window in windows:
+        for owner, window in zip(owners, windows, strict=True):
             owner.sliding_window = window

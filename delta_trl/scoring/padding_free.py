@@ -44,7 +44,7 @@ class PaddingFree(GRPOTrainer):
     trim_padding = True
     _layout: str | None = None  # of the policy's rows; `None` for TRL's
     _kind: dict[str, Any] | None = None  # of the policy when its layout was looked for; `None` before
-    _row_order: torch.Tensor | None = None  # of the rollout batch's micro-batches
+    _row_order = torch.arange(0)  # (B,), of the rollout batch's micro-batches
     _recorder: Recorder | None = None  # of the next scoring call
     _micro_batch: dict | None = None  # of the loss in progress
 
@@ -55,16 +55,22 @@ class PaddingFree(GRPOTrainer):
             return super()._generate_and_score_completions(inputs)
         if self._kind is None:  # under ZeRO-3 and FSDP, all processes run the model at the same time
             self._find_layout()
-        generator = torch.Generator().manual_seed(self.args.seed + self.state.global_step)
-        self._row_order = torch.randperm(len(inputs), generator=generator)
-        if self._prompts_stay_together():
-            # Rows are assigned to optimiser steps at random; within a step, rows of one prompt are adjacent
-            in_one_step = math.gcd(self.args.steps_per_generation, self.args.gradient_accumulation_steps)
-            steps = self._row_order.split(self.args.per_device_train_batch_size * in_one_step)
-            self._row_order = torch.cat([rows.sort().values for rows in steps])
+        self._row_order = self._random_order(len(inputs))
         batch = super()._generate_and_score_completions(inputs)
-        batch[ROWS] = torch.arange(len(batch["completion_mask"]), device=self.accelerator.device)
+        n_rows = len(batch["completion_mask"])
+        batch[ROWS] = torch.arange(n_rows, device=self.accelerator.device)
         return batch
+
+    def _random_order(self, n_rows: int) -> torch.Tensor:
+        """Rows are assigned to optimiser steps at random; within a step, rows of one prompt are adjacent."""
+        args = self.args
+        generator = torch.Generator().manual_seed(args.seed + self.state.global_step)
+        order = torch.randperm(n_rows, generator=generator)
+        if not self._prompts_stay_together():
+            return order
+        batches_in_a_step = math.gcd(args.steps_per_generation, args.gradient_accumulation_steps)
+        steps = order.split(batches_in_a_step * args.per_device_train_batch_size)
+        return torch.cat([rows.sort().values for rows in steps])
 
     def _prepare_inputs(self, generation_batch):
         buffered = self._buffered_inputs
@@ -72,12 +78,14 @@ class PaddingFree(GRPOTrainer):
         is_new = self._buffered_inputs is not buffered
         if not (is_new and self._layout and ROWS in inputs) or has_images(inputs):
             return inputs
-        rows = torch.cat([batch[ROWS] for batch in self._buffered_inputs])  # after TRL's shuffling
-        if len(rows) != len(self._row_order):  # a subclass has left rows out
+        shuffled = torch.cat([batch[ROWS] for batch in self._buffered_inputs])  # by TRL
+        if len(shuffled) != len(self._row_order):  # a subclass has left rows out
             return inputs
-        whole = in_order(self._buffered_inputs, rows.argsort()[self._row_order])
-        self._buffered_inputs = split_tensor_dict(whole, self.args.steps_per_generation)
-        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+        place_of_row = shuffled.argsort()
+        whole = in_order(self._buffered_inputs, place_of_row[self._row_order])
+        n_batches = self.args.steps_per_generation
+        self._buffered_inputs = split_tensor_dict(whole, n_batches)
+        return self._buffered_inputs[self._step % n_batches]
 
     # --- scoring ---
 
@@ -93,18 +101,20 @@ class PaddingFree(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
+        layout = None if has_images(options) else self._layout_of(model, input_ids)
         recorder = self._recorder
         micro_batch = self._micro_batch  # the loss's first call is the policy's
-        self._recorder = self._micro_batch = None
-        layout = None if has_images(options) else self._layout_of(model, input_ids)
+        self._recorder = None
+        self._micro_batch = None
         rows = torch.arange(len(input_ids))
         if layout and micro_batch is not None:
             rows = self._rows_that_train(micro_batch)
-        elif layout and batch_size is not None and len(input_ids) == len(self._row_order):  # the rollout batch
+        elif layout and len(rows) == len(self._row_order):  # the rollout batch
             rows = self._row_order
         rows = rows.to(input_ids.device)
+        tokens = attention_mask[:, -logits_to_keep:]
         if recorder is not None:
-            recorder.begin(attention_mask[:, -logits_to_keep:], rows)
+            recorder.begin(tokens, rows)
             options["compute_entropy"] = True  # the fused LM head computes them anyway
         stand_in = self._stand_in(model, layout, recorder)
         log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
@@ -113,15 +123,18 @@ class PaddingFree(GRPOTrainer):
         if stand_in.layout != layout:
             logger.warning("trim_padding: packed rows miss an attention layer. Rows keep their padding from now on.")
             self._layout = None
+
         # Rows left out get their old log-probabilities, a ratio of 1, and the mean entropy, which thus stays the mean
-        others = log_probs.new_zeros(len(input_ids), logits_to_keep)
+        others = log_probs.new_zeros(tokens.shape)
         if micro_batch is not None:
             others = micro_batch.get("old_per_token_logps", others)
         log_probs = others.index_copy(0, rows, log_probs)
         if entropies is not None:
-            tokens = attention_mask[rows, -logits_to_keep:]
-            mean = (entropies * tokens).sum() / tokens.sum().clamp(min=1)
-            entropies = mean.expand(log_probs.shape).index_copy(0, rows, entropies)
+            scored = tokens[rows]
+            n_tokens = scored.sum().clamp(min=1)
+            mean = (entropies * scored).sum() / n_tokens
+            entropies = mean.expand(tokens.shape).index_copy(0, rows, entropies)
+
         if recorder is not None:
             recorder.log_probs = log_probs
             recorder.entropies = entropies
@@ -129,18 +142,19 @@ class PaddingFree(GRPOTrainer):
             self._after_scoring(micro_batch, log_probs.detach(), entropies.detach())
         return log_probs, entropies, aux_loss
 
-    def _stand_in(self, model, layout: str | None, recorder: Recorder | None = None) -> StandIn:
-        layers = len(self._kind["layers"]) if self._kind else 0
-        share = self._prompts_stay_together()
-        return StandIn(model, layout, layers=layers, share_prompts=share, recorder=recorder)
-
     def _layout_of(self, model, input_ids: torch.Tensor) -> str | None:
         """The layout of rows in a scoring call of a model, which may be another one than the policy."""
-        if not (self._layout and isinstance(model, nn.Module)):
+        if self._layout is None or not isinstance(model, nn.Module):
             return None
         kind = kind_of(unwrapped(self, model), causal_model(self, model))
-        fits = input_ids.size(1) <= kind["positions"]
-        return self._layout if fits and kind == self._kind else None
+        if kind != self._kind or input_ids.size(1) > kind["positions"]:
+            return None
+        return self._layout
+
+    def _stand_in(self, model, layout: str | None, recorder: Recorder | None = None) -> StandIn:
+        layers = len(self._kind["layers"]) if layout else 0
+        share = self._prompts_stay_together()
+        return StandIn(model, layout, layers=layers, share_prompts=share, recorder=recorder)
 
     def _prompts_stay_together(self) -> bool:
         """Whether rows of a prompt follow each other. Not where a loss depends on which rows are in a micro-batch."""
@@ -163,7 +177,9 @@ class PaddingFree(GRPOTrainer):
 
     def _loss_reads_all_rows(self) -> bool:
         """Whether the loss depends on rows without advantage, or may do so in a subclass."""
-        return bool(self.beta or self._loss_reads_entropies_or_routers() or overridden(type(self), LOSS))
+        if self.beta or overridden(type(self), LOSS):
+            return True
+        return self._loss_reads_entropies_or_routers()
 
     def _rows_that_train(self, micro_batch: dict) -> torch.Tensor:
         """
@@ -179,8 +195,9 @@ class PaddingFree(GRPOTrainer):
             return every_row
         trains = advantages.reshape(len(advantages), -1).any(dim=1)
         if not trains.any():
-            lengths = micro_batch["prompt_mask"].sum(dim=1) + micro_batch["completion_mask"].sum(dim=1)
-            return lengths.argmin()[None]
+            prompts = micro_batch["prompt_mask"].sum(dim=1)
+            completions = micro_batch["completion_mask"].sum(dim=1)
+            return (prompts + completions).argmin()[None]
         dtype = autocast_dtype(self) or causal_model(self).dtype
         if dtype != torch.float32 and "old_per_token_logps" in micro_batch:
             return every_row
@@ -221,10 +238,10 @@ class PaddingFree(GRPOTrainer):
 
     def _problem_of(self, layout: str, causal: nn.Module) -> str | None:
         """Why the policy cannot have a layout; `None` if it computes the same there."""
-        # Gradients are compared where parameters are whole
-        is_sharded = self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
-        trained = [] if is_sharded else [parameter for parameter in causal.parameters() if parameter.requires_grad]
+        trained = [parameter for parameter in causal.parameters() if parameter.requires_grad]
         few = trained[1 :: len(trained) // 8 + 1]
+        if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+            few = []  # gradients are compared where parameters are whole
         score = partial(super()._get_per_token_logps_and_entropies, compute_aux_loss=self.aux_loss_enabled)
         stand_in = self._stand_in(self.model, layout)
         try:

@@ -49,8 +49,11 @@ def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The special token with which the chat template ends the assistant's message; `None` without one."""
     if tokenizer.chat_template is None:
         return None
-    said = "a reply that no template has"
-    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": said}]
-    _, found, rest = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(said)
-    ids = tokenizer(rest, add_special_tokens=False).input_ids if found else []
-    return ids[0] if ids and ids[0] in tokenizer.all_special_ids else None
+    reply = "a reply that no template has"
+    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": reply}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    _, found, rest = text.rpartition(reply)
+    first = tokenizer(rest, add_special_tokens=False).input_ids[:1]
+    if found and set(first) & set(tokenizer.all_special_ids):
+        return first[0]
+    return None

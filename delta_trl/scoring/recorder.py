@@ -63,7 +63,8 @@ class Recorder:
         counts = tokens.sum(dim=1)
         ends = counts.cumsum(0)
         self._n_tokens = int(ends[-1])
-        self.remaining = torch.stack([ends - counts, ends], dim=1)[order].tolist()
+        first_and_end = torch.stack([ends - counts, ends], dim=1)
+        self.remaining = first_and_end[order].tolist()
 
     def run(self, model: Callable, rows: int, /, **inputs) -> Any:
         """
@@ -97,7 +98,8 @@ class Recorder:
         dim = states.size(1)
         device = states.device
         in_main_memory = self._place == "cpu"
-        if self._place == "auto" and not has_room(device, self._n_tokens * dim * states.dtype.itemsize):
+        n_bytes = self._n_tokens * dim * states.dtype.itemsize
+        if self._place == "auto" and not has_room(device, n_bytes):
             logger.warning_once("hidden_state_cache='auto': the device has no room, main memory is used.")
             in_main_memory = True
         return HiddenStates.empty(self._n_tokens, dim, states.dtype, device, staged=in_main_memory)
@@ -131,7 +133,8 @@ def predicting_states(states: torch.Tensor, valid: torch.Tensor) -> torch.Tensor
         `torch.Tensor` of shape `(n, d)`.
     """
     device = states.device
-    predicting = states.detach()[:, -valid.size(1) - 1 : -1]  # the state one position earlier predicts a token
+    first = -valid.size(1) - 1  # the state one position earlier predicts a token
+    predicting = states.detach()[:, first:-1]
     predicting = predicting[valid.to(device)]
     if torch.is_autocast_enabled(device.type):
         # float32 weights under autocast give float32 states, which the LM head then casts

@@ -18,7 +18,7 @@ from .recorder import Recorder, backbone_of
 from .texts import TokenTexts
 
 
-NO_COLUMNS = ("prompt", "completion", "completion_ids")  # TRL gives rewards these names for something else
+NO_COLUMNS = {"prompt", "completion", "completion_ids"}  # TRL gives rewards these names for something else
 SCORING = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies)
 TEXT = {"model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy", "compute_aux_loss"}
 # Arguments of TRL's scoring method that stand for anything but text, also those that a newer TRL has
@@ -80,7 +80,8 @@ def trl_scores_rollouts(args: GRPOConfig) -> bool:
 
 def new_recorder(trainer: Any, hidden: bool) -> Recorder:
     """A recorder for one scoring pass of a [`DeltaGRPOTrainer`], with hidden states or without."""
-    return Recorder(backbone_of(causal_model(trainer)) if hidden else None, trainer.credit_args.hidden_state_cache)
+    backbone = backbone_of(causal_model(trainer)) if hidden else None
+    return Recorder(backbone, trainer.credit_args.hidden_state_cache)
 
 
 class RolloutPolicy:
@@ -119,20 +120,24 @@ class RolloutPolicy:
     def outputs(self, hidden: bool) -> PolicyOutputs:
         if self._pass is None or (hidden and self._pass.hidden is None):
             self._pass = self._score(hidden or self._trainer.token_credit.needs_hidden_states)
-        return PolicyOutputs(self._pass.log_probs, self._pass.entropies, self._pass.hidden if hidden else None)
+        return PolicyOutputs(self._pass.log_probs, self._pass.entropies, self._pass.hidden)
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._trainer.temperature)
 
     def responses(self) -> Responses:
         inputs, prompts, completions, ids = self._trainer.last_reward_call
-        columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in NO_COLUMNS}
+        columns: dict[str, Any] = {}
+        for name in inputs[0]:
+            if name not in NO_COLUMNS:
+                columns[name] = [row[name] for row in inputs]
         columns["trainer_state"] = self._trainer.state
         if self._trainer.environments is not None:
             columns["environments"] = self._trainer.environments
         every_token = torch.ones_like(self._batch["completion_ids"])
-        of_policy = self._batch.get("tool_mask", every_token).tolist()
-        return TokenTexts(self._trainer._tokenizer).responses(prompts, completions, ids, of_policy, columns)
+        of_policy = self._batch.get("tool_mask", every_token)
+        texts = TokenTexts(self._trainer._tokenizer)
+        return texts.responses(prompts, completions, ids, of_policy.tolist(), columns)
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
         log_probs, *_ = self._scored(rows)
@@ -140,7 +145,8 @@ class RolloutPolicy:
 
     def _scored(self, rows: torch.Tensor | None = None) -> tuple:
         """What TRL's scoring method returns for some rows of the batch, with their own images; by default for all."""
-        trainer, batch = self._trainer, self._batch
+        trainer = self._trainer
+        batch = self._batch
         if rows is not None:
             split = split_pixel_values_by_grid(batch)
             batch = unsplit_pixel_values_by_grid(in_order([split], rows))
@@ -168,7 +174,8 @@ class RolloutPolicy:
             trainer.recording(recorder),
         ):
             log_probs, entropies, _ = self._scored()
-        if hidden and (recorder.hidden is None or recorder.log_probs.shape != log_probs.shape):
+        is_whole = recorder.hidden is not None and recorder.log_probs.shape == log_probs.shape
+        if hidden and not is_whole:
             raise RuntimeError(
                 "Token credit did not see the hidden states of every row of the rollout batch. A subclass's "
                 "_get_per_token_logps_and_entropies must give all rows to the base class in one call, and the model "

@@ -86,13 +86,16 @@ class StandIn:
             return self._recorder.run(self.model, len(valid), input_ids=input_ids, labels=labels, **options)
         if self.layout == LEFT:
             lengths = valid.sum(dim=1, keepdim=True)
-            kept = torch.arange(int(lengths.max()), device=valid.device) < lengths
+            columns = torch.arange(int(lengths.max()), device=valid.device)
+            kept = columns < lengths
             return self._run_moved(valid, kept, input_ids, labels, attention_mask=kept.long(), **options)
         repeated = torch.zeros_like(valid)
         if self._share_prompts:
             repeated = repeated_prompts(valid, input_ids, labels)
         own = valid & ~repeated
-        rows = PackedRows(own.sum(dim=1).tolist(), repeated.sum(dim=1).tolist())
+        lengths = own.sum(dim=1)
+        shared = repeated.sum(dim=1)
+        rows = PackedRows(lengths.tolist(), shared.tolist())
         kept = valid.new_ones(1, sum(rows.lengths))
         mask = kept[None, None]  # of four dimensions: transformers hands it on to attention as it is
         remaining = self._recorder.remaining
@@ -158,8 +161,9 @@ def kind_of(model: nn.Module, causal: nn.Module) -> dict[str, Any]:
 
 def can_be_packed(kind: dict[str, Any]) -> bool:
     """Whether a model of this kind may be probed with packed rows: only attention by `sdpa` mixes its tokens."""
-    chunks = "chunked_attention" in (kind["layer_types"] or ())  # transformers gives them the cache of a window
-    return kind["attention"] == "sdpa" and ATTENTION.issuperset(kind["layers"]) and not chunks
+    if "chunked_attention" in (kind["layer_types"] or ()):  # transformers gives them the cache of a window
+        return False
+    return kind["attention"] == "sdpa" and ATTENTION.issuperset(kind["layers"])
 
 
 def layers_of(config: PreTrainedConfig) -> list[str]:
@@ -174,7 +178,8 @@ def positions_of(config: PreTrainedConfig) -> int:
 
 def has_gaps(valid: torch.Tensor) -> bool:
     """Whether a row (b, P + T) has padding between its first and its last valid token."""
-    begins = valid & ~pad(valid, (1, 0))[:, :-1]
+    previous = pad(valid, (1, 0))[:, :-1]
+    begins = valid & ~previous
     return bool((begins.sum(dim=1) > 1).any())
 
 
@@ -185,10 +190,10 @@ def repeated_prompts(valid: torch.Tensor, input_ids: torch.Tensor, labels: torch
     """
     prompt = valid & (labels == -100)
     tokens = input_ids.masked_fill(~prompt, -1)  # also tells in which columns a prompt stands
-    repeats_previous = (tokens[1:] == tokens[:-1]).all(dim=1)
-    repeats = pad(repeats_previous, (1, 0))[:, None]  # (b, 1): the first row has none before it
+    is_equal = tokens[1:] == tokens[:-1]
+    repeats = pad(is_equal.all(dim=1), (1, 0))  # (b,): the first row has none before it
     next_in_prompt = pad(prompt[:, 1:], (0, 1))
-    return prompt & repeats & next_in_prompt
+    return prompt & next_in_prompt & repeats[:, None]
 
 
 def attention_within_rows(
@@ -208,7 +213,7 @@ def attention_within_rows(
     for *row, shared in zip(*pieces, rows.shared, strict=True):
         if shared:
             prompt = [states[:, :, :shared] for states in first_of_prompt]
-            row = [torch.cat(parts, dim=2) for parts in zip(prompt, row, strict=True)]
+            row = [torch.cat(halves, dim=2) for halves in zip(prompt, row, strict=True)]
         else:
             first_of_prompt = row
         mask = sliding_mask(row[0].size(2), sliding_window, query.device)

@@ -41,16 +41,20 @@ class StandalonePolicy:
         self._rows = rows
         self._tokenizer = tokenizer
         self._progress = progress
-        self._turns = [row.get("turns") or [1] * len(row["token_ids"]) for row in rows]
-        self.ids = self._padded([row["token_ids"] for row in rows], 0)
-        self.mask = self._padded(self._turns, 0) > 0
+        self._completions = [row["token_ids"] for row in rows]
+        self._turns = []
         # A prompt and its completion are one row. Padding on its right changes nothing before it.
         self._inputs = []
         self._labels = []
-        for row, turns in zip(rows, self._turns, strict=True):
-            labels = [token if turn else -100 for token, turn in zip(row["token_ids"], turns, strict=True)]
-            self._inputs.append(row["prompt_ids"] + row["token_ids"])
-            self._labels.append([-100] * len(row["prompt_ids"]) + labels)
+        for row, completion in zip(rows, self._completions, strict=True):
+            prompt = row["prompt_ids"]
+            turns = row.get("turns") or [1] * len(completion)
+            labels = [token if turn else -100 for token, turn in zip(completion, turns, strict=True)]
+            self._turns.append(turns)
+            self._inputs.append(prompt + completion)
+            self._labels.append([-100] * len(prompt) + labels)
+        self.ids = self._padded(self._completions, 0)
+        self.mask = self._padded(self._turns, 0) > 0
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # within PEFT
         add_fused_lm_head(causal, 1.0, outputs=("log_probs", "entropy"))
 
@@ -67,9 +71,8 @@ class StandalonePolicy:
     def responses(self) -> Responses:
         read = TokenTexts(self._tokenizer)
         prompts = [row["prompt"] for row in self._rows]
-        ids = [row["token_ids"] for row in self._rows]
-        completions = [read.decode(row, skip_special_tokens=True) for row in ids]
-        return read.responses(prompts, completions, ids, self._turns, {})
+        words = [read.decode(ids, skip_special_tokens=True) for ids in self._completions]
+        return read.responses(prompts, words, self._completions, self._turns, {})
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, 1.0)
@@ -136,9 +139,10 @@ def given_tokens(
     """
     policy = StandalonePolicy(model, rows, tokenizer, micro_batch_size, progress)
     device = policy.mask.device
-    known = [torch.nan if row["reward"] is None else float(row["reward"]) for row in rows]
-    rewards = torch.tensor(known, device=device)
-    groups = torch.tensor([row["group"] for row in rows], device=device)
+    known = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
+    groups = [row["group"] for row in rows]
+    rewards = torch.tensor(known, dtype=torch.float32, device=device)
+    groups = torch.tensor(groups, device=device)
     advantages = group_advantages(rewards, groups)
     for row, advantage in zip(rows, advantages.tolist(), strict=True):
         row["advantage"] = advantage

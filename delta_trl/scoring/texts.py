@@ -42,8 +42,11 @@ class TokenTexts:
         """
         if not ids:
             return []
-        texts = [self.decode(ids[:1]), *map(self.of_type, ids[1:])]
-        return texts if "".join(texts) == self.decode(ids) else self._one_after_the_other(ids)
+        texts = [self.of_type(token_id) for token_id in ids]
+        texts[0] = self.decode(ids[:1])
+        if "".join(texts) == self.decode(ids):
+            return texts
+        return self._one_after_the_other(ids)
 
     def _one_after_the_other(self, ids: list[int]) -> list[str]:
         texts = []
@@ -79,6 +82,7 @@ class TokenTexts:
         """
         texts: list[str | None] = [None] * len(ids)
         turns: list[Turn] = []
+        tools_of_turns = iter(tools)
         start = 0  # of a turn, in characters
         for is_policy, group in groupby(range(len(ids)), key=of_policy.__getitem__):
             if not is_policy:
@@ -90,7 +94,7 @@ class TokenTexts:
                 texts[i] = text
             turn = "".join(shown_texts)
             end = start + len(turn)
-            called = tools[len(turns)] if len(turns) < len(tools) else ()
+            called = next(tools_of_turns, ())
             turns.append(Turn(turn, start, end, positions[0], positions[-1], called))
             start = end
         return texts, turns
@@ -124,5 +128,9 @@ def tools_called(completion: str | list[dict]) -> list[tuple[str, ...]]:
     """The names of the tools that each of the policy's turns calls, from the messages that TRL made of them."""
     if isinstance(completion, str):
         return []
-    calls = [message.get("tool_calls") or () for message in completion if message["role"] == "assistant"]
-    return [tuple(call.get("function", call)["name"] for call in of_turn) for of_turn in calls]
+    names = []
+    for message in completion:
+        if message["role"] == "assistant":
+            calls = message.get("tool_calls") or ()
+            names.append(tuple(call.get("function", call)["name"] for call in calls))
+    return names
