@@ -108,7 +108,7 @@ class PaddingFree(GRPOTrainer):
         self._micro_batch = None
         rows = torch.arange(len(input_ids))
         if layout and micro_batch is not None:
-            rows = self._rows_that_train(micro_batch)
+            rows = self._rows_that_train(micro_batch, attention_mask)
         elif layout and len(rows) == len(self._row_order):  # the rollout batch
             rows = self._row_order
         rows = rows.to(input_ids.device)
@@ -146,7 +146,7 @@ class PaddingFree(GRPOTrainer):
         """The layout of rows in a scoring call of a model, which may be another one than the policy."""
         if self._layout is None or not isinstance(model, nn.Module):
             return None
-        kind = kind_of(unwrapped(self, model), causal_model(self, model))
+        kind = kind_of(unwrapped(self, model))
         if kind != self._kind or input_ids.size(1) > kind["positions"]:
             return None
         return self._layout
@@ -181,7 +181,7 @@ class PaddingFree(GRPOTrainer):
             return True
         return self._loss_reads_entropies_or_routers()
 
-    def _rows_that_train(self, micro_batch: dict) -> torch.Tensor:
+    def _rows_that_train(self, micro_batch: dict, attention_mask: torch.Tensor) -> torch.Tensor:
         """
         The rows (n,) that the loss runs: those with an advantage that is not 0. Without any, the shortest row: every
         process makes a forward and a backward pass.
@@ -195,9 +195,8 @@ class PaddingFree(GRPOTrainer):
             return every_row
         trains = advantages.reshape(len(advantages), -1).any(dim=1)
         if not trains.any():
-            prompts = micro_batch["prompt_mask"].sum(dim=1)
-            completions = micro_batch["completion_mask"].sum(dim=1)
-            return (prompts + completions).argmin()[None]
+            lengths = attention_mask.sum(dim=1)
+            return lengths.argmin()[None]
         dtype = autocast_dtype(self) or causal_model(self).dtype
         if dtype != torch.float32 and "old_per_token_logps" in micro_batch:
             return every_row
@@ -208,7 +207,7 @@ class PaddingFree(GRPOTrainer):
     def _find_layout(self) -> None:
         """Find the layout of the policy's rows, by `_kind` and by comparison."""
         causal = causal_model(self)
-        self._kind = kind_of(unwrapped(self, self.model), causal)
+        self._kind = kind_of(unwrapped(self, self.model))
         if not self.trim_padding:
             return
         register_attention()

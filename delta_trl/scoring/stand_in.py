@@ -87,41 +87,47 @@ class StandIn:
         if self.layout == LEFT:
             lengths = valid.sum(dim=1, keepdim=True)
             columns = torch.arange(int(lengths.max()), device=valid.device)
-            kept = columns < lengths
-            return self._run_moved(valid, kept, input_ids, labels, attention_mask=kept.long(), **options)
-        repeated = torch.zeros_like(valid)
+            places = columns < lengths
+            return self._run_moved(valid, places, input_ids, labels, attention_mask=places.long(), **options)
+        repeated = torch.zeros_like(valid)  # tokens of a prompt that another row has, too
         if self._share_prompts:
             repeated = repeated_prompts(valid, input_ids, labels)
         own = valid & ~repeated
         lengths = own.sum(dim=1)
         shared = repeated.sum(dim=1)
         rows = PackedRows(lengths.tolist(), shared.tolist())
-        kept = valid.new_ones(1, sum(rows.lengths))
-        mask = kept[None, None]  # of four dimensions: transformers hands it on to attention as it is
+        places = valid.new_ones(1, sum(rows.lengths))
+        mask = places[None, None]  # of four dimensions: transformers hands it on to attention as it is
         remaining = self._recorder.remaining
-        output = self._run_moved(own, kept, input_ids, labels, attention_mask=mask, rows=rows, **options)
+        output = self._run_moved(own, places, input_ids, labels, attention_mask=mask, rows=rows, **options)
         if len(rows.seen) == self._layers:
             return output
+        # Some layer did not attend within rows, so the output is worth nothing: these rows run again, as TRL's
         self.layout = None
-        self._recorder.remaining = remaining  # these rows run again
+        self._recorder.remaining = remaining
         return self(input_ids, attention_mask, labels, **options)
 
     def _run_moved(
-        self, valid: torch.Tensor, kept: torch.Tensor, input_ids: torch.Tensor, labels: torch.Tensor, **options
+        self, valid: torch.Tensor, places: torch.Tensor, input_ids: torch.Tensor, labels: torch.Tensor, **options
     ) -> Any:
         """
-        Run the model on the `valid` tokens (b, P + T) alone. They move to the places that are `kept`, in their order,
-        and their outputs move back.
+        Run the model on some tokens alone, and move their outputs back.
+
+        Args:
+            valid (`torch.Tensor` of shape `(b, P + T)`): Which tokens run.
+            places (`torch.Tensor`): Mask of the shape that the model gets. It has as many places as there are tokens.
+            input_ids, labels (`torch.Tensor` of shape `(b, P + T)`): The model's.
+            **options: Other arguments of the model.
         """
 
         def moved(values: torch.Tensor, fill: int = 0) -> torch.Tensor:
-            places = values.new_full(kept.shape, fill)
-            return places.masked_scatter(kept, values[valid])
+            filled = values.new_full(places.shape, fill)
+            return filled.masked_scatter(places, values[valid])
 
         def moved_back(values: torch.Tensor) -> torch.Tensor:  # from the second token on, as in `FusedCausalLMOutput`
-            columns = values.new_zeros(valid.shape)
-            of_tokens = pad(values, (1, 0))[kept]
-            return columns.masked_scatter(valid, of_tokens)[:, 1:]
+            zeros = values.new_zeros(valid.shape)
+            of_tokens = pad(values, (1, 0))[places]
+            return zeros.masked_scatter(valid, of_tokens)[:, 1:]
 
         positions = torch.arange(valid.size(1), device=valid.device).expand_as(valid)
         output = self._recorder.run(
@@ -138,15 +144,14 @@ class StandIn:
         return output
 
 
-def kind_of(model: nn.Module, causal: nn.Module) -> dict[str, Any]:
+def kind_of(model: nn.Module) -> dict[str, Any]:
     """
     What decides how rows can be laid out and is cheap to ask.
 
     Args:
-        model (`torch.nn.Module`): The model without wrappers of distributed training.
-        causal (`torch.nn.Module`): The causal language model in it, without PEFT.
+        model (`torch.nn.Module`): A causal language model or a PEFT model, not wrapped for distributed training.
     """
-    config = causal.config.get_text_config()
+    config = model.config.get_text_config()
     adapters = getattr(model, "peft_config", {}).values()
     return {
         "config": type(config),
@@ -209,7 +214,7 @@ def attention_within_rows(
     # `split`, as the gradient of a slice has the size of the whole pack
     pieces = [states.split(rows.lengths, dim=2) for states in (query, key, value)]
     outputs = []
-    first_of_prompt = ()
+    first_of_prompt = ()  # the last row that has its prompt itself
     for *row, shared in zip(*pieces, rows.shared, strict=True):
         if shared:
             prompt = [states[:, :, :shared] for states in first_of_prompt]
@@ -223,7 +228,11 @@ def attention_within_rows(
 
 
 def sliding_mask(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
-    """Which keys each query of a row sees, (1, 1, length, length); `None` if it sees all that are before it."""
+    """
+    Which keys each query of a row sees, (1, 1, length, length); `None` if it sees all that are before it.
+
+    With padding, transformers makes such a mask for each row, as wide as the longest.
+    """
     if window is None or length <= window:
         return None
     every_key = torch.ones(1, 1, length, length, dtype=torch.bool, device=device)

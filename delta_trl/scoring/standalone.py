@@ -43,8 +43,7 @@ class StandalonePolicy:
         self._progress = progress
         self._completions = [row["token_ids"] for row in rows]
         self._turns = []
-        # A prompt and its completion are one row. Padding on its right changes nothing before it.
-        self._inputs = []
+        self._inputs = []  # a prompt and its completion
         self._labels = []
         for row, completion in zip(rows, self._completions, strict=True):
             prompt = row["prompt_ids"]
@@ -97,7 +96,7 @@ class StandalonePolicy:
         return of_completions(output.log_probs), of_completions(output.entropy)
 
     def _padded(self, rows: Sequence[list[int]], fill: int) -> torch.Tensor:
-        """Rows as one tensor (b, longest), filled up on the right."""
+        """Rows as one tensor (b, longest). Padding on the right changes nothing before it."""
         tensors = [torch.tensor(row, device=self.model.device) for row in rows]
         return pad_sequence(tensors, batch_first=True, padding_value=fill)
 
