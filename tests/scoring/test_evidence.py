@@ -3,46 +3,22 @@
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import AttentionInterface, FalconConfig, LlamaConfig, MistralConfig, OPTConfig, Phi3Config
+from transformers import AttentionInterface, FalconConfig, LlamaConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from trl import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from delta_trl.scoring import evidence, stand_in
-from delta_trl.scoring.padding_free import PaddingFree
 from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
 from ..trainers import RAGGED, TRL, Compared, logged, ragged, sharp
-
-
-class Plain(PaddingFree, GRPOTrainer):
-    pass
-
-
-TRIMMED = {**TRL, "trainer_class": Plain}
-VOCAB = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
-
-
-def long_rope() -> Phi3Config:
-    """As Phi-3-128k: other factors beyond 4,096 positions."""
-    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 4096}
-    rope |= {"short_factor": [1.0 + 0.1 * i for i in range(4)], "long_factor": [1.0 + 15.0 * i for i in range(4)]}
-    sizes = {**tiny.SIZES, "original_max_position_embeddings": 4096, "max_position_embeddings": 131072}
-    return Phi3Config(**sizes, rope_parameters=rope)
+from .runs import TRIMMED, Plain, dynamic_rope, long_rope, mistral, opt, qwen
 
 
 def falcon() -> FalconConfig:
     """Whose attention calls torch itself, also where its config says `sdpa`."""
-    return FalconConfig(**VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=False)
-
-
-def opt() -> OPTConfig:
-    return OPTConfig(**{**tiny.SIZES, "ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0})
-
-
-def mistral() -> MistralConfig:
-    return MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=12)
+    return FalconConfig(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=False)
 
 
 def layout_of(make_trainer, model, **options) -> str | None:
@@ -55,9 +31,9 @@ def layout_of(make_trainer, model, **options) -> str | None:
 @pytest.mark.parametrize(
     ("config", "layout"),
     [
-        (lambda: None, PACKED),
+        (qwen, PACKED),
         (mistral, PACKED),
-        (long_rope, None),
+        (lambda: long_rope(4096), None),
         (opt, None),
         (falcon, LEFT),
     ],
@@ -114,7 +90,7 @@ def test_high_positions_are_compared(make_trainer):
         is_packed_and_high = len(positions) == 1 and positions.min() > 100
         return args, {"position_ids": positions // 2 if is_packed_and_high else positions}
 
-    model = sharp(MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=None))
+    model = sharp(mistral(window=None))
     model.model.rotary_emb.register_forward_pre_hook(halve, with_kwargs=True)
     assert layout_of(make_trainer, model) == LEFT
 
@@ -122,7 +98,7 @@ def test_high_positions_are_compared(make_trainer):
 def test_chunks_are_no_windows(make_trainer):
     config = LlamaConfig(**tiny.SIZES, layer_types=["chunked_attention", "full_attention"])
     config.sliding_window = config.attention_chunk_size = 8
-    kind = stand_in.kind_of(model := tiny.model(config), model)
+    kind = stand_in.kind_of(tiny.model(config))
     assert not stand_in.can_be_packed(kind)
 
 
@@ -137,44 +113,29 @@ def scores(trainer, model, T: int = 8) -> torch.Tensor:
         return trainer._get_per_token_logps_and_entropies(model, ids, mask, T)[0][mask[:, -T:] == 1]
 
 
-def other_models():
-    eager = sharp()
-    eager.set_attn_implementation("eager")
-    windows = sharp(mistral())
-    full = sharp(MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=None))
-    # rotary factors that the columns of padding decide
-    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 26}
-    rope |= {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
-    sizes = {**tiny.SIZES, "original_max_position_embeddings": 26}
-    far = sharp(Phi3Config(**sizes, max_position_embeddings=104, rope_parameters=rope))
-    near = sharp(Phi3Config(**sizes, max_position_embeddings=104))
-    few = LlamaConfig(
-        **tiny.SIZES,
-        max_position_embeddings=26,
-        rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0},
-    )
-    many = LlamaConfig(**{**few.to_dict(), "max_position_embeddings": 104})
-    return {
-        "eager": (sharp(), eager),
-        "window": (full, windows),
-        "rope": (near, far),
-        "positions": (sharp(many), sharp(few)),
-    }
-
-
-@pytest.mark.parametrize("name", ["eager", "window", "rope", "positions"])
-def test_a_model_of_another_kind_than_the_policy_keeps_trls_rows(make_trainer, name):
-    """A reference of the policy's class, with other attention or positions."""
-    policy, reference = other_models()[name]
-    add_fused_lm_head(reference.eval(), outputs=("log_probs", "entropy"))
+@pytest.mark.parametrize(
+    ("policy", "reference"),
+    [
+        (qwen, lambda: qwen(attn_implementation="eager")),
+        (lambda: mistral(window=None), mistral),
+        (lambda: long_rope(26, beyond=1.0), lambda: long_rope(26)),
+        (lambda: dynamic_rope(104), lambda: dynamic_rope(26)),
+        (qwen, opt),  # takes no positions
+    ],
+    ids=["eager", "window", "rope", "positions", "class"],
+)
+def test_a_model_of_another_kind_than_the_policy_keeps_trls_rows(make_trainer, policy, reference):
+    """A reference or a teacher."""
+    other = sharp(reference()).eval()
+    add_fused_lm_head(other, outputs=("log_probs", "entropy"))
     found = []
     for kind in (TRIMMED, TRL):
-        trainer = make_trainer(policy, **kind)
+        trainer = make_trainer(sharp(policy()), **kind)
         trainer.model.train()
         if kind is TRIMMED:
             trainer._find_layout()
             assert trainer._layout == PACKED
-        found.append(scores(trainer, reference))
+        found.append(scores(trainer, other))
     torch.testing.assert_close(*found, atol=2e-5, rtol=0)
 
 
@@ -212,13 +173,18 @@ class LeavesReasoningOut:
         return batch
 
 
+def losses(make_trainer, kind, **options) -> list[float]:
+    """Losses and norms of gradients of a training on rows of many lengths."""
+    trainer = make_trainer(sharp(), **{**RAGGED, **kind, **options})
+    trainer.train()
+    return [*logged(trainer, "loss"), *logged(trainer, "grad_norm")]
+
+
 def test_rows_with_gaps_are_predicted_from_where_trl_predicts_them(make_trainer):
     values = []
     for kind, base in ((TRIMMED, Plain), (TRL, GRPOTrainer)):
         mixed = type("Mixed", (LeavesReasoningOut, base), {})
-        trainer = make_trainer(sharp(), **{**RAGGED, **kind, "trainer_class": mixed})
-        trainer.train()
-        values.append([*logged(trainer, "loss"), *logged(trainer, "grad_norm")])
+        values.append(losses(make_trainer, kind, trainer_class=mixed))
     assert values[0] == pytest.approx(values[1], rel=1e-4, abs=1e-5)
 
 
@@ -232,10 +198,8 @@ def test_activated_lora_keeps_trls_rows(make_trainer):
         adapter = LoraConfig(
             r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", alora_invocation_tokens=[25]
         )
-        options = {**RAGGED, "num_iterations": 1, "learning_rate": 0.5, "optim": "sgd"}
+        options = {"num_iterations": 1, "learning_rate": 0.5, "optim": "sgd"}
         options["trainer_options"] = {"rollout_func": ragged, "peft_config": adapter}
-        trainer = make_trainer(sharp(), **options, **kind)
-        trainer.train()
-        values.append([*logged(trainer, "loss"), *logged(trainer, "grad_norm")])
+        values.append(losses(make_trainer, kind, **options))
     assert max(values[1]) > 0.01
     assert values[0] == pytest.approx(values[1], abs=1e-4)

@@ -10,49 +10,20 @@ from transformers import (
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
-    MistralConfig,
-    OPTConfig,
-    Phi3Config,
-    Qwen3Config,
     Qwen3MoeConfig,
 )
-from trl import GRPOTrainer
 
 from delta_trl.credit import Tokens
-from delta_trl.scoring.padding_free import PaddingFree
 from delta_trl.scoring.rollout import RolloutPolicy, new_recorder
 from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, Compared, logged, ragged, rollout_with_environment, sharp
+from .runs import TRIMMED, dynamic_rope, long_rope, mistral, opt, qwen, trained
 
 
-class Plain(PaddingFree, GRPOTrainer):
-    pass
-
-
-TRIMMED = {**TRL, "trainer_class": Plain}
-
-
-def run(make_trainer, **options):
-    """Losses and weights after a rollout batch, and the widths of all forwards that trained or scored."""
-    torch.manual_seed(3)
-    model = options.pop("model", None) or tiny.model()
-    widths = []
-    model.base_model.register_forward_hook(
-        lambda module, args, kwargs, output: widths.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
-    options["trainer_options"] = {**RAGGED["trainer_options"], **options.get("trainer_options", {})}
-    trainer = make_trainer(model, **{**RAGGED, "optim": "sgd", "learning_rate": 0.5, **options})
-    if isinstance(trainer, PaddingFree):
-        trainer._find_layout()  # in training, the first rollout asks
-        widths.clear()
-    trainer.train()
-    return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), widths
-
-
-def area(widths) -> int:
-    return sum(rows * columns for rows, columns in widths)
+def area(passes) -> int:
+    return sum(rows * columns for _, (rows, columns) in passes)
 
 
 FUSED = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": 1}
@@ -64,7 +35,7 @@ MODES = {
     "truncated masked": {"mask_truncated_completions": True},
     "aligned": {"num_iterations": 1},
     "gradient checkpointing": {"gradient_checkpointing": True},
-    "LoRA and a reference": {"beta": 0.1, "trainer_options": LORA},
+    "LoRA and a reference": {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}},
     "a reference of its own": {"beta": 0.1},
 }
 
@@ -72,10 +43,13 @@ MODES = {
 @pytest.mark.parametrize("options", MODES.values(), ids=MODES)
 def test_training_is_trls_to_rounding(make_trainer, tmp_path, options):
     tiny.save(tmp_path)  # TRL loads the reference model from the policy's path
-    (ours, our_weights, narrow), (theirs, their_weights, wide) = (
-        run(make_trainer, model=AutoModelForCausalLM.from_pretrained(tmp_path), **options, **kind)
-        for kind in (TRIMMED, TRL)
-    )
+    runs = []
+    for kind in (TRIMMED, TRL):
+        model = AutoModelForCausalLM.from_pretrained(tmp_path)
+        runs.append(
+            trained(make_trainer, model, **{**RAGGED, "optim": "sgd", "learning_rate": 0.5, **kind, **options})
+        )
+    (ours, our_weights, narrow), (theirs, their_weights, wide) = runs
     assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=2e-5)
     torch.testing.assert_close(our_weights, their_weights, atol=2e-5, rtol=2e-5)
     # TRL logs means over micro-batches, whichever tokens these hold
@@ -126,55 +100,44 @@ def test_all_rows_are_trained_once_in_a_random_order(make_trainer, options, toge
     assert torch.equal(steps.sort().values, steps) is together
 
 
-VOCAB = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
-ROPE = {"rope_theta": 1e4, "factor": 4.0}
-LONG = {"original_max_position_embeddings": 16}  # the batches of these tests are wider, their rows are not
-WITHOUT_DROPOUT = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
-MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+def gpt2(**options) -> GPT2Config:
+    return GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, eos_token_id=1, **options)
+
+
+def qwen_moe() -> Qwen3MoeConfig:
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    return Qwen3MoeConfig(**tiny.SIZES, head_dim=8, **experts)
+
+
+def cpmant() -> CpmAntConfig:
+    """Whose rows depend on the columns of padding."""
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "dim_head": 8, "dim_ff": 64, "num_hidden_layers": 2}
+    return CpmAntConfig(vocab_size=40, prompt_length=4, **sizes)
+
+
 CONFIGS = {
-    "qwen3": lambda: Qwen3Config(**tiny.SIZES, head_dim=8),
-    "qwen3 moe": lambda: Qwen3MoeConfig(**tiny.SIZES, head_dim=8, **MOE),
-    "dynamic": lambda: LlamaConfig(
-        **tiny.SIZES, max_position_embeddings=16, rope_parameters={"rope_type": "dynamic", **ROPE}
-    ),
-    "longrope": lambda: Phi3Config(
-        **tiny.SIZES,
-        **LONG,
-        max_position_embeddings=64,
-        rope_parameters={"rope_type": "longrope", "long_factor": [8.0] * 4, "short_factor": [1.0] * 4, **ROPE, **LONG},
-    ),
-    "sliding window": lambda: MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=12),
-    "eager": lambda: Qwen3Config(**tiny.SIZES, head_dim=8, attn_implementation="eager"),
-    "gpt2": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4, **WITHOUT_DROPOUT),
-    "gpt2 with dropout": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4),
-    "cpmant": lambda: CpmAntConfig(
-        vocab_size=40,
-        hidden_size=32,
-        num_attention_heads=4,
-        dim_head=8,
-        dim_ff=64,
-        num_hidden_layers=2,
-        prompt_length=4,
-    ),
-    "opt": lambda: OPTConfig(**{**tiny.SIZES, "ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0}),
+    "qwen3": (qwen, PACKED),
+    "qwen3 moe": (qwen_moe, PACKED),
+    "dynamic": (lambda: dynamic_rope(16), PACKED),  # the batches of these tests are wider, their rows are not
+    "longrope": (lambda: long_rope(16), None),
+    "sliding window": (mistral, PACKED),
+    "eager": (lambda: qwen(attn_implementation="eager"), LEFT),
+    "gpt2": (lambda: gpt2(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0), PACKED),
+    "cpmant": (cpmant, None),
+    "opt": (opt, None),
 }
-MOVED_TO_THE_LEFT = {"eager"}
-AS_IN_TRL = {"longrope", "opt", "cpmant"}  # depend on the highest position, or on the columns of padding
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_the_model_says_how_its_rows_run(make_trainer, caplog, name):
-    trainer = make_trainer(sharp(CONFIGS[name]()), **TRIMMED)
+def test_the_look_for_a_layout_leaves_no_trace(make_trainer):
+    trainer = make_trainer(sharp(gpt2()), **TRIMMED)  # with dropout
     random_numbers = torch.get_rng_state()
     trainer.model.train()
     trainer.model.lm_head.eval()
     trainer._find_layout()
+    assert trainer._layout == PACKED
     assert trainer.model.training
     assert not trainer.model.lm_head.training
     assert torch.equal(torch.get_rng_state(), random_numbers)
-    layout = None if name in AS_IN_TRL else LEFT if name in MOVED_TO_THE_LEFT else PACKED
-    assert trainer._layout == layout
-    assert caplog.text.count("Its micro-batches are those of GRPOTrainer") == (name in AS_IN_TRL)
 
 
 @pytest.mark.parametrize("options", [{"neftune_noise_alpha": 5.0}, {"torch_compile": True}, {"pad_to_multiple_of": 8}])
@@ -202,32 +165,32 @@ def scorings(trainer) -> list[tuple[tuple[int, ...], torch.Tensor]]:
 STANDS_STILL = {"learning_rate": 0.0, "max_completion_length": 24}  # log ratios are 0 on the rollout's own policy
 
 
-@pytest.mark.parametrize("name", sorted(CONFIGS.keys() - {"gpt2 with dropout"}))
-def test_trimming_changes_no_model(make_trainer, name):
+@pytest.mark.parametrize(("config", "layout"), CONFIGS.values(), ids=CONFIGS)
+def test_trimming_changes_no_model(make_trainer, caplog, config, layout):
     """Scoring and loss agree, and both with TRL's."""
     options = {"per_device_train_batch_size": 2, "steps_per_generation": 8, "max_steps": 8, **STANDS_STILL}
-    seen = {}
-    for trim, kind in ((True, TRIMMED), (False, TRL)):
-        trainer = make_trainer(sharp(CONFIGS[name]()), **options, **kind, trainer_options={"rollout_func": ragged})
+    options["trainer_options"] = {"rollout_func": ragged}
+    ours, theirs = (make_trainer(sharp(config()), **options, **kind) for kind in (TRIMMED, TRL))
+    seen = []
+    for trainer in (ours, theirs):
         scored = scorings(trainer)
         trainer.train()
         assert len(scored) == 32  # of the rollout batch, and of the losses
-        seen[trim] = dict(scored[:16])
+        seen.append(dict(scored[:16]))
         for row, log_probs in scored[16:]:
-            torch.testing.assert_close(log_probs, seen[trim][row], atol=2e-5, rtol=0)
-    assert seen[True].keys() == seen[False].keys()
-    for row, log_probs in seen[True].items():
-        torch.testing.assert_close(log_probs, seen[False][row], atol=2e-5, rtol=0)
+            torch.testing.assert_close(log_probs, seen[-1][row], atol=2e-5, rtol=0)
+    torch.testing.assert_close(*seen, atol=2e-5, rtol=0)
+    assert ours._layout == layout
+    assert ("Its micro-batches are those of GRPOTrainer" in caplog.text) == (layout is None)
 
 
-@pytest.mark.parametrize(("name", "loss_type"), [("qwen3", "dapo"), ("qwen3", "bnpo"), ("qwen3 moe", "dapo")])
-def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, name, loss_type):
+@pytest.mark.parametrize(("config", "loss_type"), [(qwen, "dapo"), (qwen, "bnpo"), (qwen_moe, "dapo")])
+def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, config, loss_type):
     """Every ratio is exactly 1: GSPO clips at 3e-4, a fraction of bfloat16's rounding."""
     options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 4}
     options |= {"max_steps": 2, "bf16": True, "beta": 0.1, "loss_type": loss_type, **STANDS_STILL}
-    trainer = make_trainer(
-        sharp(CONFIGS[name]()), **options, **TRIMMED, trainer_options={**LORA, "rollout_func": ragged}
-    )
+    options["trainer_options"] = {**LORA, "rollout_func": ragged}
+    trainer = make_trainer(sharp(config()), **options, **TRIMMED)
     scored = scorings(trainer)
     trainer.train()
     policy, reference, loss = scored[:16], scored[16:32], scored[32:]
@@ -269,6 +232,6 @@ def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
     """Which has images is a question of the batch, not of the model."""
     areas = []
     for kind in (TRIMMED, TRL):
-        _, _, widths = run(make_trainer, model=llava(), **kind)
-        areas.append(area(widths))
+        _, _, passes = trained(make_trainer, llava(), **{**RAGGED, **kind})
+        areas.append(area(passes))
     assert areas[0] < 0.8 * areas[1]

@@ -5,78 +5,62 @@ import torch
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.scoring.padding_free import PaddingFree
 
 from ..trainers import LORA, RAGGED, TRL, logged, ragged, sharp
+from .runs import Plain, trained
 
 
 LOSSES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo")
 
 
-class Plain(PaddingFree, GRPOTrainer):
-    pass
-
-
 def reward_every(n: int):
     """A reward that tells the completions of every n-th prompt apart."""
 
-    def reward(prompts, completion_ids, **kwargs):
-        numbers = [int(prompt.rstrip("=").split("+")[1]) for prompt in prompts]
-        return [
-            float(sum(ids) % 2) if number % n == n - 1 else 1.0
-            for number, ids in zip(numbers, completion_ids, strict=True)
-        ]
+    def reward(completion_ids, **kwargs):
+        values = []
+        for row, ids in enumerate(completion_ids):
+            is_told_apart = row // 4 % n == n - 1  # four completions of each prompt
+            values.append(float(sum(ids) % 2) if is_told_apart else 1.0)
+        return values
 
     return reward
 
 
-def trained(make_trainer, kind: type[GRPOTrainer], n: int = 2, **options):
-    """A trainer after two rollout batches, its weights, and the rows of every forward pass that had a gradient."""
-    torch.manual_seed(3)
-    model = sharp()
-    rows = []
-    # one micro-batch for each optimiser step: TRL shares out its rows in another random order
-    sizes = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 1, "steps_per_generation": 1}
-    options = {
+def run(make_trainer, kind: type[GRPOTrainer], n: int = 2, **options):
+    """A trainer after two rollout batches, its weights, and the positions in each forward pass with a gradient."""
+    defaults = {
         **RAGGED,
-        **sizes,
+        **TRL,
+        # one micro-batch for each optimiser step: TRL shares out its rows in another random order
+        "per_device_train_batch_size": 16,
+        "gradient_accumulation_steps": 1,
+        "steps_per_generation": 1,
         "max_steps": 4,
         "optim": "sgd",
         "learning_rate": 0.02,
         "shuffle_dataset": False,
-        **options,
     }
-    options = {**TRL, "trainer_class": kind, **options}
-    trainer = make_trainer(model, reward_funcs=reward_every(n), **options)
-    model.get_input_embeddings().register_forward_hook(
-        lambda module, args, output: rows.append(args[0].numel()) if torch.is_grad_enabled() else None
-    )
-    if isinstance(trainer, PaddingFree):
-        trainer._find_layout()
-        rows.clear()
-    trainer.train()
-    return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), rows
+    options = {**defaults, "trainer_class": kind, "reward_funcs": reward_every(n), **options}
+    trainer, weights, passes = trained(make_trainer, sharp(), **options)
+    return trainer, weights, [rows * columns for has_gradient, (rows, columns) in passes if has_gradient]
 
 
 @pytest.mark.parametrize("iterations", [1, 2], ids=["aligned", "two steps"])
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_weights_are_trls(make_trainer, loss_type, iterations):
     options = {"loss_type": loss_type, "num_iterations": iterations}
-    (ours, our_weights, few), (theirs, their_weights, _) = (
-        trained(make_trainer, kind, **options) for kind in (Plain, GRPOTrainer)
-    )
+    ours, our_weights, _ = run(make_trainer, Plain, **options)
+    theirs, their_weights, _ = run(make_trainer, GRPOTrainer, **options)
     torch.testing.assert_close(our_weights, their_weights, atol=1e-5, rtol=1e-5)
     assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=1e-5)
     assert logged(ours, "grad_norm") == pytest.approx(logged(theirs, "grad_norm"), rel=1e-4)
     for name in {"clip_ratio/low_mean", "clip_ratio/high_max", "cispo_clip_ratio"} & set(theirs.state.log_history[0]):
         assert logged(ours, name) == pytest.approx(logged(theirs, name), abs=1e-6)
-    _, _, all_rows = trained(make_trainer, Plain, n=1, **options)
-    assert sum(few) < 0.7 * sum(all_rows)
 
 
 def test_one_row_runs_where_none_trains(make_trainer):
     """So that every process makes a forward and a backward pass."""
-    trainer, weights, rows = trained(make_trainer, Plain, n=1000)
+    trainer, weights, rows = run(make_trainer, Plain, n=1000)
     expected = torch.cat([p.detach().flatten() for p in sharp().parameters()])
     assert torch.equal(weights, expected)
     assert len(rows) == 4
@@ -85,16 +69,17 @@ def test_one_row_runs_where_none_trains(make_trainer):
 
 
 def test_entropy_is_that_of_the_rows_that_train(make_trainer):
-    trainer, *_ = trained(make_trainer, Plain, max_steps=1)
+    trainer, *_ = run(make_trainer, Plain, max_steps=1, learning_rate=0.0)
     batch = trainer._buffered_inputs[0]
-    model, keeps = sharp().eval(), batch["advantages"] != 0
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    T = batch["completion_ids"].size(1)
+    score = GRPOTrainer._get_per_token_logps_and_entropies
     with torch.no_grad():
-        logits = model(input_ids=ids, attention_mask=mask).logits[:, -batch["completion_ids"].size(1) - 1 : -1]
-    entropies = torch.distributions.Categorical(logits=logits).entropy()
+        _, entropies, _ = score(trainer, trainer.model, ids, mask, T, compute_entropy=True)
     tokens = batch["completion_mask"].bool()
-    trains = entropies[tokens & keeps[:, None]].mean().item()
+    has_advantage = batch["advantages"] != 0
+    trains = entropies[tokens & has_advantage[:, None]].mean().item()
     assert logged(trainer, "entropy") == pytest.approx([trains], rel=2e-5)
     assert abs(trains - entropies[tokens].mean().item()) > 3e-4
 
@@ -105,36 +90,26 @@ class OwnLoss(Plain):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    ("kind", "options", "all_run"),
     [
-        (Plain, {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}}),
-        (Plain, {"top_entropy_quantile": 0.5}),
-        (Plain, {"entropy_coef": 0.1}),
-        (Plain, {"bf16": True}),
-        (OwnLoss, {}),
-        (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}),
+        (Plain, {}, False),
+        (Plain, {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}}, True),
+        (Plain, {"top_entropy_quantile": 0.5}, True),
+        (Plain, {"entropy_coef": 0.1}, True),
+        (Plain, {"bf16": True}, True),  # one micro-batch
+        (Plain, {"bf16": True, "num_iterations": 1}, False),  # without old log-probabilities, ratios are 1
+        (OwnLoss, {}, True),
+        (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}, True),  # of micro-batches
     ],
-    ids=[
-        "reference",
-        "entropy mask",
-        "entropy bonus",
-        "one micro-batch in 16 bit",
-        "own loss",
-        "rule of micro-batches",
-    ],
+    ids=str,
 )
-def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options):
-    results = []
-    for n in (2, 1):
-        _, _, rows = trained(make_trainer, kind, n=n, max_steps=1, **options)
-        results.append(rows)
-    assert results[0] == results[1]
-
-
-def test_in_16_bit_rows_are_left_out_where_no_ratio_shows_it(make_trainer):
-    """Without old log-probabilities, ratios are 1 whichever rows run."""
-    few, all_rows = (trained(make_trainer, Plain, n=n, max_steps=1, bf16=True, num_iterations=1)[2] for n in (2, 1))
-    assert sum(few) < 0.7 * sum(all_rows)
+def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options, all_run):
+    _, _, rows = run(make_trainer, kind, max_steps=1, **options)
+    _, _, every_row = run(make_trainer, kind, n=1, max_steps=1, **options)
+    if all_run:
+        assert rows == every_row
+    else:
+        assert sum(rows) < 0.7 * sum(every_row)
 
 
 class Ratios(Plain):
@@ -149,7 +124,7 @@ class Ratios(Plain):
 
 def test_rows_left_out_have_a_ratio_of_1(make_trainer):
     """TRL's losses multiply it by an advantage of 0: it must be finite however unlikely the tokens are."""
-    trainer, *_ = trained(make_trainer, Ratios, max_steps=2)
+    trainer, *_ = run(make_trainer, Ratios, max_steps=2)
     trained_rows, log_ratios = trainer.trained[1], trainer.log_ratios[1]  # of the policy that has moved
     assert 0 < trained_rows.sum() < len(trained_rows)
     assert log_ratios[trained_rows].any()
@@ -159,7 +134,7 @@ def test_rows_left_out_have_a_ratio_of_1(make_trainer):
 def test_in_16_bit_micro_batches_run_as_they_were_scored_or_not_at_all(make_trainer):
     options = {"bf16": True, "learning_rate": 0.0, "per_device_train_batch_size": 4, "max_steps": 2}
     options |= {"gradient_accumulation_steps": 4, "steps_per_generation": 4}
-    (trainer, _, few), (_, _, all_rows) = (trained(make_trainer, Ratios, n=n, **options) for n in (2, 1))
+    (trainer, _, few), (_, _, all_rows) = (run(make_trainer, Ratios, n=n, **options) for n in (2, 1))
     assert sum(few) < 0.7 * sum(all_rows)
     assert len(few) == len(all_rows)
     assert len(trainer.log_ratios) == 8

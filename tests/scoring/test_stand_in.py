@@ -6,18 +6,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import MistralConfig
 from trl.trainer.utils import add_fused_lm_head
 
 from delta_trl.scoring.stand_in import LEFT, PACKED, StandIn, register_attention
 
-from ..corpus import tiny
 from ..trainers import sharp
+from .runs import mistral
 
 
 @cache
 def model(window: int | None = None):
-    model = sharp(MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=window)) if window else sharp()
+    model = sharp(mistral(window))
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     register_attention()
     return model

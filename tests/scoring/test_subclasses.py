@@ -4,9 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import OPTConfig
 from trl import GRPOTrainer
-from trl.trainer.utils import add_fused_lm_head
 
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.scoring.padding_free import ROWS
@@ -78,24 +76,6 @@ def test_trains_as_on_trls_trainer(make_trainer, mixin):
         trainer.train()
         values.append([*logged(trainer, "loss"), *logged(trainer, "grad_norm")])
     assert values[0] == pytest.approx(values[1], abs=1e-5)
-
-
-def test_a_model_of_another_kind_is_left_as_it_is(make_trainer):
-    """A teacher that takes no positions, scored with TRL's method."""
-    teacher = sharp(OPTConfig(**tiny.SIZES, word_embed_proj_dim=32, ffn_dim=64)).eval()
-    add_fused_lm_head(teacher, outputs=("log_probs", "entropy"))
-    ids = torch.randint(2, 38, (4, 28), generator=torch.Generator().manual_seed(0))
-    mask = torch.ones_like(ids)
-    mask[:, :12] = mask[0, :16] = mask[1, 24:] = 0
-    scores = []
-    for kind in ({}, TRL):
-        trainer = make_trainer(**kind)
-        trainer.model.train()
-        if kind == {}:
-            trainer._find_layout()
-        with torch.no_grad():
-            scores.append(trainer._get_per_token_logps_and_entropies(teacher, ids, mask, 8)[0][mask[:, 20:] == 1])
-    torch.testing.assert_close(*scores, atol=2e-5, rtol=0)
 
 
 def test_a_model_that_cannot_be_probed_is_not_trimmed(make_trainer, caplog):

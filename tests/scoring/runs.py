@@ -1,0 +1,60 @@
+"""Shared by the tests of scoring: a plain trainer without padding, its runs, and the models that it meets."""
+
+import torch
+from transformers import LlamaConfig, MistralConfig, OPTConfig, Phi3Config, Qwen3Config
+from trl import GRPOTrainer
+
+from delta_trl.scoring.padding_free import PaddingFree
+
+from ..corpus import tiny
+from ..trainers import TRL
+
+
+class Plain(PaddingFree, GRPOTrainer):
+    pass
+
+
+TRIMMED = {**TRL, "trainer_class": Plain}
+
+
+def trained(make_trainer, model, **options) -> tuple:
+    """A trainer after its training, its weights, and all forward passes: whether with gradients, and the shape."""
+    trainer = make_trainer(model, **options)
+    if isinstance(trainer, PaddingFree):
+        trainer._find_layout()  # in training, the first rollout asks
+    passes = []
+
+    def note(module, args, kwargs, output):
+        passes.append((torch.is_grad_enabled(), tuple(kwargs["input_ids"].shape)))
+
+    model.base_model.register_forward_hook(note, with_kwargs=True)
+    trainer.train()
+    weights = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+    return trainer, weights, passes
+
+
+def qwen(**options) -> Qwen3Config:
+    return Qwen3Config(**tiny.SIZES, head_dim=8, **options)
+
+
+def mistral(window: int | None = 12) -> MistralConfig:
+    return MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=window)
+
+
+def opt() -> OPTConfig:
+    return OPTConfig(**tiny.SIZES, ffn_dim=64, word_embed_proj_dim=32, dropout=0)
+
+
+def dynamic_rope(positions: int) -> LlamaConfig:
+    """Whose rotary factors the columns of padding decide, beyond so many positions."""
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+    return LlamaConfig(**tiny.SIZES, max_position_embeddings=positions, rope_parameters=rope)
+
+
+def long_rope(positions: int, beyond: float = 8.0) -> Phi3Config:
+    """As Phi-3-128k: other factors beyond so many positions."""
+    original = {"original_max_position_embeddings": positions}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [beyond] * 4}
+    return Phi3Config(
+        **tiny.SIZES, **original, max_position_embeddings=4 * positions, rope_parameters={**rope, **original}
+    )
