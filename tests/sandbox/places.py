@@ -73,7 +73,7 @@ def drop_to_container() -> None:
 
 def deny_namespaces() -> None:
     """Have system calls fail, for ever, as a container's seccomp profile does."""
-    column, _ = seccomp.ARCHITECTURES[os.uname().machine]
+    column = seccomp.MACHINES.index(os.uname().machine)
     program = [seccomp._instruction(seccomp.LOAD, seccomp.OFFSET_NUMBER)]
     for name, numbers in CALLS.items():
         code = errno.ENOSYS if name == "clone3" else errno.EPERM

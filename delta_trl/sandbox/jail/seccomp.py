@@ -13,61 +13,55 @@ import os
 import socket
 import struct
 import termios
+from typing import NamedTuple
 
 from . import libc
 
 
-# name: (x86-64, aarch64); None where the architecture does not have the call
-CALLS = {
-    # descriptors that are open already
-    "read": (0, 63), "write": (1, 64), "close": (3, 57), "lseek": (8, 62), "pread64": (17, 67), "pwrite64": (18, 68),
-    "readv": (19, 65), "writev": (20, 66), "preadv": (295, 69), "pwritev": (296, 70), "dup": (32, 23),
-    "dup2": (33, None), "dup3": (292, 24), "ftruncate": (77, 46), "fsync": (74, 82), "fdatasync": (75, 83),
-    # files: Landlock decides which
-    "open": (2, None), "openat": (257, 56), "stat": (4, None), "fstat": (5, 80), "lstat": (6, None),
-    "newfstatat": (262, 79), "statx": (332, 291), "access": (21, None), "faccessat": (269, 48),
-    "faccessat2": (439, 439), "getdents": (78, None), "getdents64": (217, 61), "getcwd": (79, 17), "chdir": (80, 49),
-    "fchdir": (81, 50), "readlink": (89, None), "readlinkat": (267, 78), "statfs": (137, 43), "fstatfs": (138, 44),
-    "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34),
-    "rmdir": (84, None), "unlink": (87, None), "unlinkat": (263, 35), "umask": (95, 166),
-    # memory
-    "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "mremap": (25, 216),
-    "madvise": (28, 233), "membarrier": (324, 283),
-    # threads and waiting
-    "futex": (202, 98), "set_robust_list": (273, 99), "get_robust_list": (274, 100), "rseq": (334, 293),
-    "set_tid_address": (218, 96), "gettid": (186, 178), "sched_yield": (24, 124), "sched_getaffinity": (204, 123),
-    "sched_getparam": (143, 121), "sched_getscheduler": (145, 120), "sched_get_priority_max": (146, 125),
-    "sched_get_priority_min": (147, 126), "getcpu": (309, 168), "exit": (60, 93), "exit_group": (231, 94),
-    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
-    "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
-    "eventfd2": (290, 19), "pipe": (22, None), "pipe2": (293, 59), "pause": (34, None),
-    # socketpairs, with which asyncio wakes its loop
-    "recvfrom": (45, 207), "shutdown": (48, 210), "getsockname": (51, 204), "getpeername": (52, 205),
-    "setsockopt": (54, 208), "getsockopt": (55, 209),
-    # time, and signals of timers
-    "nanosleep": (35, 101), "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115),
-    "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getitimer": (36, 102),
-    "setitimer": (38, 103), "alarm": (37, None), "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135),
-    "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136), "rt_sigtimedwait": (128, 137),
-    "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "restart_syscall": (219, 128),
-    # queries
-    "getpid": (39, 172), "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176),
-    "getegid": (108, 177), "getresuid": (118, 148), "getresgid": (120, 150), "getgroups": (115, 158),
-    "getpgrp": (111, None), "getpgid": (121, 155), "getsid": (124, 156), "uname": (63, 160),
-    "getrlimit": (97, 163), "getrusage": (98, 165), "sysinfo": (99, 179), "getrandom": (318, 278),
-    # by their arguments, as are open and openat
-    "clone": (56, 220), "clone3": (435, 435), "ioctl": (16, 29), "fcntl": (72, 25), "prlimit64": (302, 261),
-    "socketpair": (53, 199), "sendto": (44, 206),
-}  # fmt: skip
-ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH
+# name, number on x86-64, number on aarch64; `-` where the architecture does not have the call
+CALLS = """\
+# descriptors that are open already
+read 0 63, write 1 64, close 3 57, lseek 8 62, pread64 17 67, pwrite64 18 68, readv 19 65, writev 20 66
+preadv 295 69, pwritev 296 70, dup 32 23, dup2 33 -, dup3 292 24, ftruncate 77 46, fsync 74 82, fdatasync 75 83
+# files: Landlock decides which
+open 2 -, openat 257 56, stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, access 21 -
+faccessat 269 48, faccessat2 439 439, getdents 78 -, getdents64 217 61, getcwd 79 17, chdir 80 49, fchdir 81 50
+readlink 89 -, readlinkat 267 78, statfs 137 43, fstatfs 138 44, rename 82 -, renameat 264 38, renameat2 316 276
+mkdir 83 -, mkdirat 258 34, rmdir 84 -, unlink 87 -, unlinkat 263 35, umask 95 166
+# memory
+mmap 9 222, mprotect 10 226, munmap 11 215, brk 12 214, mremap 25 216, madvise 28 233, membarrier 324 283
+# threads and waiting
+futex 202 98, set_robust_list 273 99, get_robust_list 274 100, rseq 334 293, set_tid_address 218 96, gettid 186 178
+sched_yield 24 124, sched_getaffinity 204 123, sched_getparam 143 121, sched_getscheduler 145 120
+sched_get_priority_max 146 125, sched_get_priority_min 147 126, getcpu 309 168, exit 60 93, exit_group 231 94
+poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21
+epoll_wait 232 -, epoll_pwait 281 22, eventfd2 290 19, pipe 22 -, pipe2 293 59, pause 34 -
+# socketpairs, with which asyncio wakes its loop
+recvfrom 45 207, shutdown 48 210, getsockname 51 204, getpeername 52 205, setsockopt 54 208, getsockopt 55 209
+# time, and signals of timers
+nanosleep 35 101, clock_gettime 228 113, clock_getres 229 114, clock_nanosleep 230 115, gettimeofday 96 169
+time 201 -, times 100 153, getitimer 36 102, setitimer 38 103, alarm 37 -, rt_sigaction 13 134
+rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136, rt_sigtimedwait 128 137, rt_sigsuspend 130 133
+sigaltstack 131 132, restart_syscall 219 128
+# queries
+getpid 39 172, getppid 110 173, getuid 102 174, geteuid 107 175, getgid 104 176, getegid 108 177, getresuid 118 148
+getresgid 120 150, getgroups 115 158, getpgrp 111 -, getpgid 121 155, getsid 124 156, uname 63 160
+getrlimit 97 163, getrusage 98 165, sysinfo 99 179, getrandom 318 278
+# by their arguments, as are open and openat
+clone 56 220, clone3 435 435, ioctl 16 29, fcntl 72 25, prlimit64 302 261, socketpair 53 199, sendto 44 206
+"""
+MACHINES = ("x86_64", "aarch64")  # the columns
+AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 LOAD, AND, RETURN = 0x20, 0x54, 0x06
-JUMP, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET = 0x05, 0x15, 0x35, 0x45
+JUMP, JUMP_EQUAL, JUMP_GREATER_EQUAL = 0x05, 0x15, 0x35
 OFFSET_NUMBER, OFFSET_ARCHITECTURE, OFFSET_ARGUMENTS = 0, 4, 16
 KILL_PROCESS, ERROR, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 SECCOMP_MODE_FILTER = 2
 
+ALL_BITS = 0xFFFFFFFF
 CLONE_THREAD = 0x10000
+SOCK_TYPE_MASK = 0xF
 ITSELF = 0  # as a process id
 TERMINAL_QUESTIONS = (
     termios.TCGETS, termios.TIOCGWINSZ, termios.FIONREAD, termios.FIONBIO, termios.FIONCLEX, termios.FIOCLEX,
@@ -77,11 +71,94 @@ FCNTL_COMMANDS = (
     fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_GETLK, fcntl.F_SETLK,
     fcntl.F_SETLKW, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GET_SEALS,
 )  # fmt: skip
-SOCK_TYPE_MASK = 0xF
+# A file that is only read is not emptied: Landlock checks this since its third version only.
+OPENING_MASK = os.O_ACCMODE | os.O_TRUNC
+OPENINGS = (os.O_RDONLY, os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_RDWR | os.O_TRUNC)
+
+
+class Condition(NamedTuple):
+    """An argument has one of these values, in the bits of `mask`. `upper` means the upper 32 of its 64 bits."""
+
+    argument: int
+    values: tuple[int, ...]
+    mask: int = ALL_BITS
+    upper: bool = False
+
+
+# These calls are allowed if all conditions hold.
+CONDITIONS = {
+    "clone": [Condition(0, (CLONE_THREAD,), mask=CLONE_THREAD)],
+    "ioctl": [Condition(1, TERMINAL_QUESTIONS)],
+    "fcntl": [Condition(1, FCNTL_COMMANDS)],
+    "prlimit64": [Condition(0, (ITSELF,))],
+    # A datagram pair could be connected to the host's sockets, a stream pair cannot.
+    "socketpair": [Condition(0, (socket.AF_UNIX,)), Condition(1, (socket.SOCK_STREAM,), mask=SOCK_TYPE_MASK)],
+    # without an address
+    "sendto": [Condition(4, (0,)), Condition(4, (0,), upper=True)],
+    "open": [Condition(1, OPENINGS, mask=OPENING_MASK)],
+    "openat": [Condition(2, OPENINGS, mask=OPENING_MASK)],
+}
+
+
+def call_numbers(machine: str) -> dict[str, int]:
+    """The numbers of the calls that an architecture has, by their names."""
+    column = MACHINES.index(machine)
+    numbers = {}
+    for line in CALLS.splitlines():
+        if line.startswith("#"):
+            continue
+        for entry in line.split(", "):
+            name, *columns = entry.split()
+            if columns[column] != "-":
+                numbers[name] = int(columns[column])
+    return numbers
+
+
+@functools.cache
+def build(machine: str) -> bytes:
+    """The filter of an architecture: that of every process."""
+    bodies = {number: _body(name) for name, number in call_numbers(machine).items()}
+    program = [
+        _instruction(LOAD, OFFSET_ARCHITECTURE),
+        _instruction(JUMP_EQUAL, AUDIT_ARCHITECTURES[machine], 1, 0),
+        _return(KILL_PROCESS),
+        _instruction(LOAD, OFFSET_NUMBER),
+        *_search(sorted(bodies.items())),
+    ]
+    return b"".join(program)
+
+
+def _body(name: str) -> list[bytes]:
+    """Instructions that decide about a call; they end in a return."""
+    if name == "clone3":  # Its flags lie in memory, out of the filter's sight. Without it, libc calls clone.
+        return [_refuse(errno.ENOSYS)]
+    body = []
+    for argument, values, mask, upper in CONDITIONS.get(name, []):
+        offset = OFFSET_ARGUMENTS + 8 * argument + 4 * upper
+        body += [_instruction(LOAD, offset), _instruction(AND, mask)]
+        for index, value in enumerate(values):
+            left = len(values) - index  # the further values, and the refusal
+            body.append(_instruction(JUMP_EQUAL, value, left, 0))
+        body.append(_refuse())
+    return [*body, _return(ALLOW)]
+
+
+def _search(bodies: list[tuple[int, list[bytes]]]) -> list[bytes]:
+    """A binary search by number: the kernel runs a new filter once for each call number, so a list loads slowly."""
+    if len(bodies) == 1:
+        number, body = bodies[0]
+        return [_instruction(JUMP_EQUAL, number, 0, len(body)), *body, _refuse()]
+    half = len(bodies) // 2
+    first_of_high, _ = bodies[half]
+    low = _search(bodies[:half])
+    high = _search(bodies[half:])
+    # A conditional jump reaches 255 instructions only.
+    jumps = [_instruction(JUMP_GREATER_EQUAL, first_of_high, 0, 1), _instruction(JUMP, len(low))]
+    return [*jumps, *low, *high]
 
 
 def _instruction(code: int, value: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
-    return struct.pack("HBBI", code, jump_true, jump_false, value & 0xFFFFFFFF)
+    return struct.pack("HBBI", code, jump_true, jump_false, value & ALL_BITS)
 
 
 def _return(value: int) -> bytes:
@@ -90,78 +167,6 @@ def _return(value: int) -> bytes:
 
 def _refuse(code: int = errno.EPERM) -> bytes:
     return _return(ERROR | code)
-
-
-def _load_argument(index: int, high: bool = False) -> bytes:
-    return _instruction(LOAD, OFFSET_ARGUMENTS + 8 * index + 4 * high)
-
-
-def _allow_if_one_of(index: int, values: tuple[int, ...]) -> list[bytes]:
-    tests = [part for value in values for part in (_instruction(JUMP_EQUAL, value, 0, 1), _return(ALLOW))]
-    return [_load_argument(index), *tests, _refuse()]
-
-
-def _refuse_unless(index: int, value: int, mask: int = 0xFFFFFFFF, high: bool = False) -> list[bytes]:
-    equal = [_instruction(AND, mask), _instruction(JUMP_EQUAL, value, 1, 0)]
-    return [_load_argument(index, high), *equal, _refuse()]
-
-
-def _truncates_what_it_only_reads(index: int) -> list[bytes]:
-    """Refuse to empty a file that is not opened for writing: Landlock checks this since its third version only."""
-    flags = [_load_argument(index), _instruction(AND, os.O_TRUNC | os.O_ACCMODE)]
-    refused = (os.O_TRUNC, os.O_TRUNC | os.O_ACCMODE)  # neither reads nor writes in the latter
-    tests = [part for value in refused for part in (_instruction(JUMP_EQUAL, value, 0, 1), _refuse(errno.EACCES))]
-    return [*flags, *tests, _return(ALLOW)]
-
-
-# Instructions that decide about a call by its arguments; each sequence ends in a return.
-CONDITIONS = {
-    "clone": [_load_argument(0), _instruction(JUMP_SET, CLONE_THREAD, 0, 1), _return(ALLOW), _refuse()],
-    # Its flags lie in memory, out of the filter's sight; libc falls back to clone.
-    "clone3": [_refuse(errno.ENOSYS)],
-    "ioctl": _allow_if_one_of(1, TERMINAL_QUESTIONS),
-    "fcntl": _allow_if_one_of(1, FCNTL_COMMANDS),
-    "prlimit64": _allow_if_one_of(0, (ITSELF,)),
-    # A datagram pair could be connected to the host's sockets, a stream pair cannot.
-    "socketpair": [
-        *_refuse_unless(0, socket.AF_UNIX),
-        *_refuse_unless(1, socket.SOCK_STREAM, mask=SOCK_TYPE_MASK),
-        _return(ALLOW),
-    ],
-    "sendto": [*_refuse_unless(4, 0), *_refuse_unless(4, 0, high=True), _return(ALLOW)],  # without an address
-    "open": _truncates_what_it_only_reads(1),
-    "openat": _truncates_what_it_only_reads(2),
-}
-
-
-@functools.cache
-def build(machine: str) -> bytes:
-    """The filter of an architecture: that of every process."""
-    column, architecture = ARCHITECTURES[machine]
-    calls = sorted(
-        (number, CONDITIONS.get(name, [_return(ALLOW)]))
-        for name, numbers in CALLS.items()
-        if (number := numbers[column]) is not None
-    )
-    program = [
-        _instruction(LOAD, OFFSET_ARCHITECTURE),
-        _instruction(JUMP_EQUAL, architecture, 1, 0),
-        _return(KILL_PROCESS),
-        _instruction(LOAD, OFFSET_NUMBER),
-        *_search(calls),
-    ]
-    return b"".join(program)
-
-
-def _search(calls: list[tuple[int, list[bytes]]]) -> list[bytes]:
-    """A binary search by number: the kernel runs a new filter once for each call number, so a list loads slowly."""
-    if len(calls) == 1:
-        number, body = calls[0]
-        return [_instruction(JUMP_EQUAL, number, 0, len(body)), *body, _refuse()]
-    half = len(calls) // 2
-    low, high = _search(calls[:half]), _search(calls[half:])
-    # A conditional jump reaches 255 instructions only.
-    return [_instruction(JUMP_GREATER_EQUAL, calls[half][0], 0, 1), _instruction(JUMP, len(low)), *low, *high]
 
 
 def install(program: bytes) -> None:
