@@ -12,7 +12,13 @@ from typing import Any
 
 
 NAMED_TUPLES: dict[tuple, Any] = {}  # the classes that this process knows, by their names and fields
-SEQUENCES: dict[str, Any] = {kind.__name__: kind for kind in (list, tuple, set, frozenset, collections.deque)}
+SEQUENCES: dict[str, Any] = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": collections.deque,
+}
 CONTAINERS = (list, set, dict, collections.deque)
 # Other types of the standard library: how to make a value of plain arguments, and these arguments.
 TEXTS = (decimal.Decimal, fractions.Fraction, complex)
@@ -25,11 +31,13 @@ PARTS: dict[type, tuple[Callable, Callable]] = {
     float: (float.fromhex, lambda value: [float.hex(value)]),
     datetime.timedelta: (datetime.timedelta, lambda value: [value.days, value.seconds, value.microseconds]),
 }
-ARRAY_KINDS = "biufcSUmM"  # numpy's kinds of dtypes that hold plain data
+DATE_KINDS = "mM"  # numpy's kinds of dtypes for dates and times
+ARRAY_KINDS = "biufcSU" + DATE_KINDS  # and all that hold plain data
 
 
 def is_array(value: Any) -> bool:
-    return (type(value).__module__, type(value).__name__) == ("numpy", "ndarray") and value.dtype.kind in ARRAY_KINDS
+    kind = type(value)  # known by its name, since numpy may not be there
+    return (kind.__module__, kind.__name__) == ("numpy", "ndarray") and value.dtype.kind in ARRAY_KINDS
 
 
 def without_arrays(value: Any) -> Any:
@@ -42,35 +50,35 @@ def encode(value: Any, refer: Callable[[Any], list]) -> Any:
     Encode a value. `refer` encodes what is not plain data, and containers of a program's own classes.
 
     Other instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict). They are read
-    through the base classes' own methods.
+    through the base classes' own methods, as JSON reads integers and texts.
 
     Raises:
         RecursionError: If it is nested too deeply, or contains itself.
     """
     kind = type(value)
-    if value is None or kind in (bool, str):
+    if value is None or isinstance(value, (int, str)):
         return value
-    if isinstance(value, int):
-        return int.__pos__(value)
     if isinstance(value, float):
-        return ["float", *PARTS[float][1](value)]
-    if isinstance(value, str):
-        return str.__str__(value)
+        return ["float", float.hex(value)]
     if isinstance(value, CONTAINERS) and kind.__module__ not in ("builtins", "collections"):
         return refer(value)
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
         NAMED_TUPLES[kind.__name__, kind._fields] = kind
-        return ["namedtuple", kind.__name__, kind._fields, *[encode(item, refer) for item in tuple.__iter__(value)]]
+        items = [encode(item, refer) for item in tuple.__iter__(value)]
+        return ["namedtuple", kind.__name__, kind._fields, *items]
     for tag, base in SEQUENCES.items():
         if isinstance(value, base):
-            return [tag, *[encode(item, refer) for item in base.__iter__(value)]]
+            items = [encode(item, refer) for item in base.__iter__(value)]
+            return [tag, *items]
     if isinstance(value, dict):
-        return ["dict", *[[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]]
+        pairs = [[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]
+        return ["dict", *pairs]
     if kind in PARTS:
-        return [kind.__name__, *PARTS[kind][1](value)]
+        _, parts = PARTS[kind]
+        return [kind.__name__, *parts(value)]
     if is_array(value):
         return ["array", value.dtype.str, list(value.shape), value.tobytes().hex()]
-    if kind.__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
+    if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():  # a number, not an array
         return encode(value.item(), refer)
     return refer(value)
 
@@ -89,7 +97,8 @@ def decode(data: Any, resolve: Callable[[str, list], Any]) -> Any:
     tag, *rest = data
     if tag == "namedtuple":
         name, fields, *items = rest
-        return named_tuple(name, tuple(fields))(*[decode(item, resolve) for item in items])
+        kind = named_tuple(name, tuple(fields))
+        return kind(*[decode(item, resolve) for item in items])
     if tag in SEQUENCES:
         return SEQUENCES[tag]([decode(item, resolve) for item in rest])
     if tag == "dict":
@@ -116,11 +125,11 @@ def decode_array(kind: str, shape: list[int], content: str) -> Any:
     array = numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape if content else 0)
     if not is_array(array):
         raise ValueError("no array of plain data")
-    # Widened: numpy rounds what an array is compared with to its dtype, and narrow integers wrap around.
-    wide = {"f": numpy.float64, "c": numpy.complex128, "i": numpy.int64}.get(array.dtype.kind, array.dtype)
-    if array.dtype.kind == "u":
-        wide = numpy.int64 if array.dtype.itemsize < 8 else numpy.uint64
-    return array.astype(wide)
+    if array.dtype.kind in DATE_KINDS:
+        return array.copy()
+    # numpy rounds what an array is compared with to its dtype, and narrow integers wrap around. Of Python's numbers
+    # it makes wide ones.
+    return numpy.array(array.tolist())
 
 
 MAKERS = {"array": decode_array, **{kind.__name__: make for kind, (make, _) in PARTS.items()}}

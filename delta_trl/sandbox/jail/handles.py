@@ -14,6 +14,7 @@ the tests only if it returns None: a reference that reads them afterwards would 
 import builtins
 import functools
 import io
+import itertools
 import json
 import sys
 import threading
@@ -38,15 +39,17 @@ OPERATIONS = {
     "call": lambda function, *args, **kwargs: function(*args, **kwargs),
     "type": lambda value: type(value),
     "await": lambda coroutine: event_loop().run_until_complete(coroutine),
-    **{function.__name__: function for function in (getattr, setattr, len, iter, next, bool, str, repr, isinstance)},
+    # The end is an empty list. An end that came from a function would end a loop of the tests early.
+    "next": lambda iterator: list(itertools.islice(iterator, 1)),
+    **{function.__name__: function for function in (getattr, setattr, len, iter, bool, str, repr, isinstance)},
 }
 BUILTINS = {name: value for name, value in vars(builtins).items() if callable(value) and not name.startswith("_")}
-# An end of iteration that came from a function would end a loop of the tests early, as if it were complete.
 EXCEPTIONS = {
     name: value
     for name, value in BUILTINS.items()
     if isinstance(value, type) and issubclass(value, Exception) and not name.startswith("Stop")
 }
+CHANGEABLE = (*codec.CONTAINERS, bytearray)
 
 
 class ProgramError(Exception):
@@ -89,33 +92,39 @@ def serve(load: Callable, printed: io.BytesIO) -> None:
             return rest[0]
         return objects[rest[0]] if tag == "handle" else BUILTINS[rest[0]]
 
+    def reply_to(request: dict) -> dict:
+        args = [codec.decode(one, resolve) for one in request["args"]]
+        kwargs = {name: codec.decode(one, resolve) for name, one in request["kwargs"].items()}
+        value = operations[request["operation"]](*args, **kwargs)
+        changed = []
+        if value is None:
+            for at, one in enumerate([*args, *kwargs.values()]):
+                if type(one) in CHANGEABLE or codec.is_array(one):
+                    changed.append([at, codec.encode(one, refer)])
+        return {"value": codec.encode(value, refer), "changed": changed}
+
     while True:
         try:
             request = link.receive()
         except ValueError:
             return
-        reply: dict = {"changed": []}
         try:
-            args = [codec.decode(one, resolve) for one in request["args"]]
-            kwargs = {name: codec.decode(one, resolve) for name, one in request["kwargs"].items()}
-            value = operations[request["operation"]](*args, **kwargs)
-            for at, one in enumerate([*args, *kwargs.values()] if value is None else []):
-                if type(one) in CHANGEABLE or codec.is_array(one):
-                    reply["changed"].append([at, codec.encode(one, refer)])
-            reply["value"] = codec.encode(value, refer)
+            reply = reply_to(request)
         except BaseException as error:
-            kind = next((kind.__name__ for kind in type(error).__mro__ if kind in EXCEPTIONS.values()), "Exception")
-            if request["operation"] == "next" and isinstance(error, StopIteration):
-                kind = "StopIteration"
-            own_text = type(error).__name__ == kind and len(error.args) == 1 and type(error.args[0]) is str
-            reply["error"] = [kind, error.args[0] if own_text else str(error)]
+            reply = {"error": described(error)}
         reply["printed"] = printed.getvalue().decode("utf-8", "replace")
         printed.seek(0)
         printed.truncate()
         link.send(reply)
 
 
-CHANGEABLE = (*codec.CONTAINERS, bytearray)
+def described(error: BaseException) -> list[str]:
+    """The name of Python's nearest exception class, and its argument for the same text."""
+    names = [kind.__name__ for kind in type(error).__mro__ if kind in EXCEPTIONS.values()]
+    text = str(error)
+    if type(error) is KeyError and len(error.args) == 1:  # which shows its argument in quotes
+        text = str(error.args[0])
+    return [names[0] if names else "Exception", text]
 
 
 class Program:
@@ -144,21 +153,14 @@ class Program:
                 raise ProgramError("the program has ended") from None
         if sys.stdout is not sys.__stdout__:  # the tests read what is printed
             sys.stdout.write(reply["printed"])
-        if "value" in reply:
-            value = codec.decode(reply["value"], self.resolve)
-            if value is None:
-                given = [*args, *kwargs.values()]
-                for at, content in reply["changed"]:
-                    update(given[at], codec.decode(content, self.resolve))
-            return value
-        kind, text = reply["error"]
-        if kind == "StopIteration" and operation == "next":
-            raise StopIteration
-        try:
-            error = EXCEPTIONS.get(kind, Exception)(text)
-        except TypeError:  # UnicodeDecodeError needs other arguments
-            error = Exception(text)
-        raise error
+        if "error" in reply:
+            raise exception(*reply["error"])
+        value = codec.decode(reply["value"], self.resolve)
+        if value is None:
+            given = [*args, *kwargs.values()]
+            for at, content in reply["changed"]:
+                update(given[at], codec.decode(content, self.resolve))
+        return value
 
     def resolve(self, tag: str, rest: list) -> Any:
         if tag == "nan" and self.nan_is_named:
@@ -173,6 +175,13 @@ class Program:
 
     async def wait_for(self, coroutine: "Handle") -> Any:
         return self.ask("await", coroutine)
+
+
+def exception(kind: str, text: str) -> Exception:
+    try:
+        return EXCEPTIONS.get(kind, Exception)(text)
+    except TypeError:  # UnicodeDecodeError needs other arguments
+        return Exception(text)
 
 
 def refer(value: Any) -> list:
@@ -235,14 +244,18 @@ class Handle:
         return self._ask_program("iter", self)
 
     def __next__(self) -> Any:
-        return self._ask_program("next", self)
+        for item in self._ask_program("next", self):
+            return item
+        raise StopIteration
 
     def _count_by(self, what: str) -> None:
-        if self._counted_by == "items" or (self._counted_by and what == "items"):
+        if self._counted_by and "items" in (self._counted_by, what):
             raise TypeError("an object of the program has a length, or can be iterated once")
         object.__setattr__(self, "_counted_by", what)
 
 
 def class_of(value: Any, *rest: Any) -> Any:
     """`type` for the tests: the class of a program's object is such an object, too, and has a name."""
-    return value._ask_program("type", value) if type(value) is Handle else type(value, *rest)
+    if type(value) is Handle:
+        return value._ask_program("type", value)
+    return type(value, *rest)

@@ -1,6 +1,7 @@
 """The names of pytest that tests may use. pytest itself would make every program slower to start."""
 
 import contextlib
+import functools
 import inspect
 import math
 import re
@@ -32,14 +33,18 @@ def run_test(test: Callable, *args: Any, **kwargs: Any) -> None:
 
 def parametrize(names: str | list[str], cases: Iterable, **options: Any) -> Callable:
     """Makes one test of all cases."""
-    keys = re.findall(r"\w+", names) if isinstance(names, str) else names
-    is_single = isinstance(names, str) and len(keys) == 1
-    rows = [[case] if is_single else case for case in cases]
+    keys = names
+    rows = list(cases)
+    if isinstance(names, str):
+        keys = re.findall(r"\w+", names)
+        if len(keys) == 1:  # then a case is the value itself
+            rows = [[case] for case in rows]
 
     def decorate(test: Callable) -> Callable:
         def run_all(**given: Any) -> None:
             for row in rows:
-                run_test(test, **given, **dict(zip(keys, row, strict=True)))
+                arguments = dict(zip(keys, row, strict=True))
+                run_test(test, **given, **arguments)
 
         return run_all
 
@@ -52,7 +57,8 @@ def catch(expected: Any, match: str) -> Iterator[types.SimpleNamespace]:
     try:
         yield caught
     except expected as error:
-        caught.value, caught.type = error, type(error)
+        caught.value = error
+        caught.type = type(error)
     assert caught.value is not None, "nothing was raised"
     assert re.search(match, str(caught.value)), "the exception has another text"
 
@@ -75,20 +81,28 @@ class Approx:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None):
-        default_rel = 1e-6 if abs is None else 0.0
+        if rel is None:
+            rel = 1e-6 if abs is None else 0.0
+        if abs is None:
+            abs = 1e-12
         self.expected = codec.without_arrays(expected)
-        self.rel = default_rel if rel is None else rel
-        self.abs = 1e-12 if abs is None else abs
+        self.is_near_number = functools.partial(math.isclose, rel_tol=rel, abs_tol=abs)
 
     def __eq__(self, actual: Any) -> bool:
         return self._is_near(codec.without_arrays(actual), self.expected)
 
     def _is_near(self, actual: Any, expected: Any) -> bool:
-        if isinstance(expected, (list, tuple)) and isinstance(actual, (list, tuple)):
-            return len(actual) == len(expected) and all(map(self._is_near, actual, expected))
-        if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
-            return math.isclose(actual, expected, rel_tol=self.rel, abs_tol=self.abs)
+        both = (actual, expected)
+        if all_are(both, (int, float)):
+            return self.is_near_number(*both)
+        if all_are(both, (list, tuple)):
+            same_length = len(actual) == len(expected)
+            return same_length and all(map(self._is_near, *both))
         return actual == expected
+
+
+def all_are(values: Iterable, kinds: tuple[type, ...]) -> bool:
+    return all(isinstance(value, kinds) for value in values)
 
 
 MODULE = types.ModuleType("pytest")
