@@ -19,10 +19,12 @@ from . import handles, program, pytest_names
 from .confinement import RESULT
 
 
-MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and of the program
+MODULE = "tests"  # names of the modules of the tests and of the program
+SOLUTION = "solution"
 TESTS_FILE = "/tests/test_solution.py"  # not where the program can write: tests put their folder first on the path
 NAN = re.compile(r"(?<![a-z])(?:is_?)?nan", re.IGNORECASE)
 CHECK = "check"  # what HumanEval's tests call their function
+PYTEST_NAME = re.compile(r"pytest\.(?:mark\.)?\w+")
 # Names that tests use without importing them, since many programs import them. The tests get their own.
 HELPERS: dict[str, Any] = {}
 exec(
@@ -101,21 +103,32 @@ class UnusableError(Exception):
     """Tests that no program can pass, or that a wrong program could pass."""
 
 
+class Unit(NamedTuple):
+    """A text of tests, and the functions of it to run. Each is a test, and so is a text without."""
+
+    module: ast.Module
+    functions: list[str]
+
+    @property
+    def total(self) -> int:
+        return max(1, len(self.functions))
+
+
 class Source(NamedTuple):
     """
     Tests that are code, and where each of their global names comes from. Only the tests decide this: a program that
     also defines `isclose`, `Counter` or `all` does not replace theirs.
 
     Args:
-        modules (`list[ast.Module]`): Their texts. The first is the setup.
-        functions (`list[list[str]]`): Of each text, the functions to run. Each is a test, and so is a text without.
+        setup (`ast.Module`): What to run first.
+        units (`list[Unit]`): The tests.
         entry_point (`str | None`): What `check` is called with: `f`, or `Solution().f`.
         own (`set[str]`): The program's names. If the tests define one of them, theirs is used from there on.
         others (`dict[str, Any]`): What the tests use without defining it: Python's, star imports, what judges import.
     """
 
-    modules: list[ast.Module]
-    functions: list[list[str]]
+    setup: ast.Module
+    units: list[Unit]
     entry_point: str | None
     own: set[str]
     others: dict[str, Any]
@@ -123,50 +136,56 @@ class Source(NamedTuple):
     @classmethod
     def read(cls, texts: list[str], entry_point: str | None) -> "Source":
         """
-        From the tests' source.
+        From the tests' source; the first text is the setup.
 
         Raises:
             SyntaxError, ImportError: If they are not Python, or import what is not there.
             UnusableError: If it is not clear which names are the program's, or a test would not be run.
         """
-        modules = [without_main(ast.parse(text)) for text in texts]
+        modules = [ast.parse(text) for text in texts]
+        starred = import_modules(modules)
+        modules = [Cleaned().visit(module) for module in modules]
         nodes = [node for module in modules for node in ast.walk(module)]
-        used = {node.id for node in nodes if isinstance(node, ast.Name)}
         called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-        functions = [functions_to_run(module, used, entry_point) for module in modules]
-        try_imports(modules)
+        used = {node.id for node in nodes if isinstance(node, ast.Name)}
+        setup, *units = [Unit(module, functions_to_run(module, used, entry_point)) for module in modules]
+
         read, bound = global_names(texts)
         helpers = HELPERS | dict.fromkeys(("numpy", "np"), sys.modules.get("numpy"))
-        # a name that they call is no module
-        helpers = {name: value for name, value in helpers.items() if not (name in called and inspect.ismodule(value))}
-        starred = star_imports(nodes)
-        others = helpers | vars(builtins) | {"type": handles.class_of} | starred
-        undefined = read - bound - others.keys() - {"__file__"}
+        for name in called & helpers.keys():
+            if inspect.ismodule(helpers[name]):  # what they call is no module
+                del helpers[name]
+        pythons = vars(builtins) | {"type": handles.class_of, "__file__": TESTS_FILE}
+        others = helpers | pythons | starred
+        undefined = read - bound - others.keys()
         if entry_point:
-            # `check` gets the function, so that a `sum` in it is Python's
             own = {entry_point.partition("().")[0]} - bound
-            own -= others.keys() if any(CHECK in names for names in functions) else set()
-        elif any(node.names[0].name != "*" for node in imports_from(nodes, SOLUTION)):
+            if any(CHECK in unit.functions for unit in units):  # it gets the function: a `sum` in it is Python's
+                own -= others.keys()
+        elif any(isinstance(node, ast.ImportFrom) and node.module == SOLUTION for node in nodes):
             own = set()
-        else:  # the function may be called like one that they need not define
-            layers = ((called - bound) & layer.keys() for layer in (helpers, starred, vars(builtins)))
-            own = undefined or next(filter(None, layers), read & bound)
+        else:
+            own = undefined
+            for layer in (helpers, starred, pythons):  # the function may be called like one that they need not define
+                own = own or (called - bound) & layer.keys()
+            own = own or read & bound
             if len(own) > 1 and own <= others.keys():
                 raise UnusableError(f"they may test any of {sorted(own)}: name it as 'entry_point'")
-        missing = (undefined - own) | pytest_uses(nodes).difference(pytest_names.OFFERED)
+        missing = (undefined - own) | pytest_names_of(nodes).difference(pytest_names.OFFERED)
         if missing:
             raise UnusableError(f"they neither define nor import {sorted(missing)}")
-        others = {name: value for name, value in others.items() if name not in own}
-        return cls(list(map(WithoutStars().visit, modules)), functions, entry_point, own, others)
+        for name in own & others.keys():
+            del others[name]
+        return cls(setup.module, units, entry_point, own, others)
 
     @property
     def total(self) -> int:
-        return sum(len(functions) or 1 for functions in self.functions[1:])
+        return sum(unit.total for unit in self.units)
 
     def results(self, load: Callable) -> Iterator[bool | str]:
         """Run the tests on a program that `load` gives. For each, True or the name of the exception it failed with."""
         module = types.ModuleType(MODULE)
-        vars(module).update(__file__=TESTS_FILE, __builtins__=self.others)
+        vars(module)["__builtins__"] = self.others
         sys.modules[MODULE] = module
 
         def set_up() -> None:
@@ -174,22 +193,24 @@ class Source(NamedTuple):
             for name in self.own:
                 with contextlib.suppress(AttributeError):
                     setattr(module, name, getattr(solution, name))
-            run_text(self.modules[0])
+            run_text(self.setup)
 
         def run_text(text: ast.Module) -> None:
             exec(compile(text, TESTS_FILE, "exec"), vars(module))
 
         def call(name: str) -> None:
-            arguments = [object_to_check(self.entry_point)] if name == CHECK and self.entry_point else []
+            arguments = []
+            if name == CHECK and self.entry_point:
+                arguments.append(object_to_check(self.entry_point))
             pytest_names.run_test(getattr(module, name), *arguments)
 
         failure = outcome(set_up)
-        for text, functions in zip(self.modules[1:], self.functions[1:], strict=True):
-            result = outcome(run_text, text) if failure is True else failure
-            if functions and result is True:
-                yield from (outcome(call, name) for name in functions)
+        for unit in self.units:
+            result = outcome(run_text, unit.module) if failure is True else failure
+            if unit.functions and result is True:
+                yield from (outcome(call, name) for name in unit.functions)
             else:
-                yield from [result] * max(1, len(functions))
+                yield from [result] * unit.total
 
 
 def outcome(action: Callable, *args: Any) -> bool | str:
@@ -207,46 +228,53 @@ def object_to_check(entry_point: str) -> Any:
     return getattr(getattr(solution, owner)() if owner else solution, name)
 
 
-def try_imports(modules: list[ast.Module]) -> None:
-    """Import what the tests import at their top, but for the program. ImportError if something is not there."""
-    for module in modules:
-        for node in module.body:
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and SOLUTION not in ast.unparse(node):
-                exec(ast.unparse(node), {})
-
-
-def imports_from(nodes: list[ast.AST], module: str) -> list[ast.ImportFrom]:
-    return [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == module]
-
-
-def star_imports(nodes: list[ast.AST]) -> dict[str, Any]:
-    """The names that the tests import by `*` from other modules than the program."""
+def import_modules(modules: list[ast.Module]) -> dict[str, Any]:
+    """
+    Import what the tests import at their top or by `*`, but for the program. Return the names that come by `*`.
+    ImportError if something is not there.
+    """
     starred: dict[str, Any] = {}
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and node.module != SOLUTION:
-            exec(ast.unparse(node), starred)
+    for module in modules:
+        for node in ast.walk(module):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)) or SOLUTION in ast.unparse(node):
+                continue
+            if is_starred(node):
+                exec(ast.unparse(node), starred)
+            elif node in module.body:
+                exec(ast.unparse(node), {})
     return starred
 
 
-def pytest_uses(nodes: list[ast.AST]) -> set[str]:
+def is_starred(node: ast.Import | ast.ImportFrom) -> bool:
+    return node.names[0].name == "*"
+
+
+def pytest_names_of(nodes: list[ast.AST]) -> set[str]:
     """The names of pytest that the tests use, such as `pytest.mark.skip`."""
-    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
-    return {ast.unparse(node) for node in attributes if ast.unparse(node.value) in ("pytest", "pytest.mark")}
+    attributes = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)]
+    return set(filter(PYTEST_NAME.fullmatch, attributes))
 
 
-class WithoutStars(ast.NodeTransformer):
-    """Takes out star imports: their names are among the tests' others or the program's."""
+class Cleaned(ast.NodeTransformer):
+    """
+    Takes out star imports, because their names are among the tests' others or the program's, and what stands under
+    `if __name__ == "__main__":`, because the module of the tests has another name.
+    """
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
-        return ast.copy_location(ast.Pass(), node) if node.names[0].name == "*" else node
+        return nothing(node) if is_starred(node) else node
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        if "__main__" not in ast.unparse(node.test):
+            return self.generic_visit(node)
+        if any(isinstance(inner, ast.Assert) for inner in ast.walk(node)):
+            raise UnusableError("what they assert under `__main__` would not be run")
+        return nothing(node)
 
 
-def without_main(module: ast.Module) -> ast.Module:
-    """Drop `if __name__ == "__main__":`, because the module of the tests has another name."""
-    mains = [one for one in module.body if isinstance(one, ast.If) and "__main__" in ast.unparse(one.test)]
-    if any(isinstance(node, ast.Assert) for one in mains for node in ast.walk(one)):
-        raise UnusableError("what they assert under `__main__` would not be run")
-    return ast.Module([one for one in module.body if one not in mains], [])
+def nothing(node: ast.stmt) -> ast.stmt:
+    """A statement that does nothing, in the place of another."""
+    return ast.copy_location(ast.Pass(), node)
 
 
 def functions_to_run(module: ast.Module, used: set[str], entry_point: str | None) -> list[str]:
@@ -256,16 +284,17 @@ def functions_to_run(module: ast.Module, used: set[str], entry_point: str | None
     Raises:
         UnusableError: For asserts in other functions and classes that the tests do not use: nobody would run them.
     """
-    found: dict[str, None] = {}
+    found = []
     for one in module.body:
         if not isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
         is_check = one.name == CHECK and entry_point
-        if is_check or (one.name.startswith("test") and not isinstance(one, ast.ClassDef) and can_be_called(one)):
-            found[one.name] = None
+        is_test = one.name.startswith("test") and not isinstance(one, ast.ClassDef) and can_be_called(one)
+        if is_check or is_test:
+            found.append(one.name)
         elif one.name not in used and re.search("assert|raises", ast.unparse(one)):  # unittest's are methods
             raise UnusableError(f"{one.name} would not be run: tests are functions `test…` without parameters")
-    return list(found)
+    return found
 
 
 def can_be_called(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -276,7 +305,8 @@ def can_be_called(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def global_names(texts: list[str]) -> tuple[set[str], set[str]]:
     """The global names that code reads, and those that it defines or imports."""
-    read, bound = set(), set()
+    read = set()
+    bound = set()
     tables = [symtable.symtable(text, TESTS_FILE, "exec") for text in texts]
     while tables:
         table = tables.pop()
