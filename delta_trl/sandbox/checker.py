@@ -45,18 +45,21 @@ def same_output(actual: bytes, expected: str) -> bool:
     except UnicodeDecodeError:
         return False
     lines = expected.strip().split("\n")
-    return text.count("\n") + 1 == len(lines) and all(map(_same_line, text.split("\n"), lines))
+    if text.count("\n") + 1 != len(lines):
+        return False
+    return all(map(_same_line, text.split("\n"), lines))
 
 
 def _same_line(actual: str, expected: str) -> bool:
-    actual, expected = actual.strip(), expected.strip()
-    if actual == expected:
+    if actual.strip() == expected.strip():
         return True
     tokens = expected.split()
     if not all(map(NUMBER.fullmatch, tokens)):
         return False
     actual_tokens = actual.split(None, len(tokens))
-    return len(actual_tokens) == len(tokens) and all(map(_same_token, actual_tokens, tokens))
+    if len(actual_tokens) != len(tokens):
+        return False
+    return all(map(_same_token, actual_tokens, tokens))
 
 
 def _is_decimal(token: str) -> bool:
@@ -94,16 +97,20 @@ def same_value(actual: Any, expected: Any) -> bool:
 
     2.0 equals 2, and floats may differ within the tolerance. A bool is not a number.
     """
+    if {type(actual), type(expected)} <= {int, float}:
+        return same_number(actual, expected)
+    if type(actual) is not type(expected):
+        return False
     if isinstance(expected, dict):
-        return (
-            isinstance(actual, dict)
-            and actual.keys() == expected.keys()
-            and all(same_value(actual[key], value) for key, value in expected.items())
+        return actual.keys() == expected.keys() and all(
+            same_value(actual[key], value) for key, value in expected.items()
         )
     if isinstance(expected, list):
-        return isinstance(actual, list) and len(actual) == len(expected) and all(map(same_value, actual, expected))
-    if type(actual) not in (int, float) or type(expected) not in (int, float):
-        return type(actual) is type(expected) and actual == expected
+        return len(actual) == len(expected) and all(map(same_value, actual, expected))
+    return actual == expected
+
+
+def same_number(actual: float, expected: float) -> bool:
     if isinstance(expected, int) or (isinstance(actual, int) and abs(actual) >= 2**53):
         return actual == expected
     return same_float(float(actual), expected)

@@ -100,16 +100,16 @@ def grade_cases(
     no answer of the batch counts: taking some answers from the batch and others from single runs would give it two
     guesses for every case.
     """
-    everything = range(len(tests.inputs))
+    cases = range(len(tests.inputs))
     verdicts: dict[int, str] = {}
-    in_batch: dict[int, bool] = {}
-    for case in everything:
+    in_batch: dict[int, bool] = {}  # whether cases pass there, as far as it came
+    for case in cases:
         failures = [verdict for verdict in verdicts.values() if verdict != "passed"]
         if failures and (stop_at_failure or failures.count("timeout") >= MAX_TIMEOUTS or "sandbox error" in failures):
             break
         if case == 1 and together and sandbox.is_local:
-            result = sandbox.execute([tests.job(code, everything)], limits)
-            in_batch = dict(enumerate(tests.passes(result, everything)))
+            result = sandbox.execute([tests.job(code, cases)], limits)
+            in_batch = dict(enumerate(tests.passes(result, cases)))
         if in_batch.get(case):
             verdicts[case] = "passed"
         else:
@@ -117,9 +117,10 @@ def grade_cases(
             verdicts[case] = result.outcome.value
             if result.outcome is Outcome.OK:
                 verdicts[case] = "passed" if tests.passes_alone(result, case) else "wrong answer"
-        if any(verdicts[other] == "passed" and not in_batch.get(other, True) for other in (0, case)):
-            return grade_cases(sandbox, code, tests, limits, stop_at_failure, together=False)
-    return summarize(verdicts, len(everything))
+        for other in (0, case):
+            if verdicts[other] == "passed" and in_batch.get(other) is False:  # another answer alone
+                return grade_cases(sandbox, code, tests, limits, stop_at_failure, together=False)
+    return summarize(verdicts, len(cases))
 
 
 def grade_suite(
@@ -128,16 +129,21 @@ def grade_suite(
     """One execution: the tests in one process, the program in another."""
     if not sandbox.is_local:
         raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
-    tests: dict = {"kind": "suite", "setup": suite.setup, "units": suite.units, "entry_point": suite.entry_point}
-    tests |= {"stop_at_failure": stop_at_failure}
+    tests = {
+        "kind": "suite",
+        "setup": suite.setup,
+        "units": suite.units,
+        "entry_point": suite.entry_point,
+        "stop_at_failure": stop_at_failure,
+    }
     result = sandbox.execute([tests, {"kind": "program", "code": code}], limits)
-    report = load_report(result.reports[0]) if result.reports else None
-    if not isinstance(report, dict):
-        report = {}  # the process ended before it had read the tests
+    report = load_report(b"".join(result.reports))
     if "unusable" in report:
         raise TestsError(f"The tests cannot be used: {report['unusable']}")
     total = report.get("total", len(suite.units))
-    verdicts = {test: VERDICTS.get(one, "exception") for test, one in enumerate(report.get("passed", []))}
+    verdicts: dict[int, str] = {}
+    for test, one in enumerate(report.get("passed", [])):
+        verdicts[test] = VERDICTS.get(one, "exception")
     if result.outcome is not Outcome.OK:
         verdicts[min(len(verdicts), total - 1)] = result.outcome.value
     elif len(verdicts) < total and set(verdicts.values()) <= {"passed"}:

@@ -107,30 +107,35 @@ class Sandbox:
 
     def _choose_tier(self) -> Worker:
         """Start a worker of the best tier that works here."""
-        system, machine = platform.system(), platform.machine()
+        system = platform.system()
+        machine = platform.machine()
         if system != "Linux" or machine not in ("x86_64", "aarch64"):
             raise SandboxUnavailableError(f"The sandbox needs Linux on x86-64 or aarch64, got {system} on {machine}.")
         problems = []
         for tier in [self._wanted_tier] if self._wanted_tier else TIERS:
+            described = f"tier {tier} ({TIERS[tier]})"
             try:
                 worker = Worker(tier)
             except TierError as error:
-                problems.append(f"not tier {tier} ({TIERS[tier]}): {error}")
+                problems.append(f"not {described}: {error}")
                 continue
             if worker.execute([stdin_job(SELF_CHECK)], Limits()).stdout != b"jailed\n":
                 worker.kill()
-                problems.append(f"not tier {tier} ({TIERS[tier]}): set up, but a test program was not confined")
+                problems.append(f"not {described}: set up, but a test program was not confined")
                 continue
             self.tier = tier
             log = logger.warning if problems else logger.info  # a weaker tier is always reported
-            log("Sandbox: %s", "; ".join([f"tier {tier} ({TIERS[tier]}), {self.workers} workers", *problems]))
+            log("Sandbox: %s", "; ".join([f"{described}, {self.workers} workers", *problems]))
             return worker
         raise SandboxUnavailableError(f"Programs cannot be isolated on this machine: {'; '.join(problems)}. {ADVICE}")
 
 
 def default_workers() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+    """The processors of this process, divided among the processes that a launcher has started."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return max(1, processors // processes)
 
 
 def stdin_job(code: str, stdin: str = "") -> dict:

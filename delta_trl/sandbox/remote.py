@@ -67,26 +67,22 @@ class RemoteSandbox:
         return retried(lambda: self._post(request, limits), NO_ANSWER, RETRY_SECONDS, self.url)
 
     def _post(self, request: dict, limits: Limits) -> Result:
-        http = urllib.request.Request(
-            f"{self.url}/run_code", json.dumps(request).encode(), {"Content-Type": "application/json"}
-        )
+        body = json.dumps(request).encode()
+        http = urllib.request.Request(f"{self.url}/run_code", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(http, timeout=limits.wall_seconds + OVERHEAD_SECONDS) as response:
             reply = json.load(response)
         if reply["status"] == "SandboxError" or reply.get("run_result") is None:
             raise ValueError(reply.get("message") or f"the server answered {reply['status']!r}")
         run = reply["run_result"]
-        status, stdout = run.get("return_code"), (run.get("stdout") or "").encode("utf-8", "surrogatepass")
         if run["status"] == "TimeLimitExceeded":
             outcome = Outcome.TIMEOUT
-        elif run["status"] == "Finished" and status == 0:
-            outcome = Outcome.OK
         elif run["status"] == "Finished":
-            outcome = Outcome.EXCEPTION
+            outcome = Outcome.OK if run.get("return_code") == 0 else Outcome.EXCEPTION
         else:
             raise ValueError(f"the server answered {run['status']!r}")
-        return Result(
-            outcome=outcome,
-            stdout=stdout,
-            stderr=(run.get("stderr") or "").encode("utf-8", "surrogatepass"),
-            reports=(stdout,),
-        )
+        stdout = in_bytes(run.get("stdout"))
+        return Result(outcome, stdout, in_bytes(run.get("stderr")), reports=(stdout,))
+
+
+def in_bytes(text: str | None) -> bytes:
+    return (text or "").encode("utf-8", "surrogatepass")

@@ -34,13 +34,15 @@ class StdinTests:
 
     def passes(self, result: Result, cases: range) -> list[bool]:
         """For each case that a process of several cases has finished, whether its output is right."""
-        passed, start = [], 0
+        passed = []
+        start = 0
         for case, line in zip(cases, result.reports, strict=False):
             report = load_report(line[:REPORT_BYTES])
-            end = report.get("end") if isinstance(report, dict) else None
+            end = report.get("end")
             if not isinstance(end, int) or end < start:
                 break
-            passed.append(report.get("status") == 0 and same_output(result.stdout[start:end], self.outputs[case]))
+            is_right = same_output(result.stdout[start:end], self.outputs[case])
+            passed.append(is_right and report.get("status") == 0)
             start = end
         return passed
 
@@ -66,8 +68,10 @@ class CallTests:
     def passes(self, result: Result, cases: range) -> list[bool]:
         """For each case that a process of several cases has finished, whether its value is right."""
         values = without_lists(self.outputs)
-        reports = zip(cases, result.reports, strict=False)
-        return [same_json(line, self.outputs[case]) or same_json(line, values[case]) for case, line in reports]
+        passed = []
+        for case, line in zip(cases, result.reports, strict=False):
+            passed.append(same_json(line, self.outputs[case]) or same_json(line, values[case]))
+        return passed
 
 
 @dataclass(frozen=True)
@@ -97,12 +101,13 @@ def without_lists(outputs: list) -> list:
     return [output[0] for output in outputs] if are_lists else outputs
 
 
-def load_report(line: bytes) -> Any:
-    """A line that a process wrote; `None` if it is no JSON."""
+def load_report(line: bytes) -> dict:
+    """What a process reported; nothing if it is no JSON, as if the process ended before."""
     try:
-        return json.loads(line)
+        report = json.loads(line)
     except (ValueError, RecursionError):
-        return None
+        return {}
+    return report if isinstance(report, dict) else {}
 
 
 def parse_tests(tests: dict | str) -> Tests:
@@ -128,10 +133,13 @@ def _parse(tests: dict) -> Tests:
         if tests.get("outputs"):
             raise TestsError("Tests are code ('test', 'test_list'), or 'inputs' and 'outputs'; got both.")
         setup = [*_list(tests, "test_imports"), tests.get("test_setup_code") or ""]
-        units = [*_list(tests, "test_list"), *filter(None, [tests.get("test")])]
+        units = _list(tests, "test_list")
+        if tests.get("test"):
+            units = [*units, tests["test"]]
         name = _function(tests["entry_point"]) if tests.get("entry_point") else None
         return Suite("\n".join(setup), tuple(map(str, units)), name)
-    inputs, outputs = _list(tests, "inputs"), _list(tests, "outputs")
+    inputs = _list(tests, "inputs")
+    outputs = _list(tests, "outputs")
     if len(inputs) != len(outputs) or not inputs:
         raise TestsError(
             "Tests need as many 'outputs' as 'inputs' and at least one, or 'test' with 'entry_point', or 'test_list'; "
@@ -140,10 +148,11 @@ def _parse(tests: dict) -> Tests:
     cases: StdinTests | CallTests
     if tests.get("fn_name"):
         name = _function(tests["fn_name"]).removeprefix(METHOD)
-        cases = CallTests(name, *map(list, zip(*map(_call, inputs, outputs), strict=True)))
+        calls = [_call(given, wanted) for given, wanted in zip(inputs, outputs, strict=True)]
+        cases = CallTests(name, [arguments for arguments, _ in calls], [value for _, value in calls])
     else:
-        cases = StdinTests(list(map(_text, inputs)), [_text(output).strip() for output in outputs])
-    if all(value is None or value == "" for value in without_lists(cases.outputs)):
+        cases = StdinTests([_text(given) for given in inputs], [_text(output).strip() for output in outputs])
+    if all(value in (None, "") for value in without_lists(cases.outputs)):
         raise TestsError("All outputs are empty: a program that does nothing would pass.")
     return cases
 

@@ -1,10 +1,8 @@
 """The host's end of one worker process: starts it, and has it execute one request at a time."""
 
-import contextlib
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -92,10 +90,9 @@ class Worker:
 
     def __init__(self, tier: str):
         readable = readable_paths()
-        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        in_tmp = any(f"{path}/".startswith("/tmp/") for path in readable)
+        temporary = "/temporary" if in_tmp else "/tmp"  # it must not hide what is readable
         here = os.path.dirname(os.path.abspath(__file__))
-        # The private directory must not hide a Python environment below /tmp.
-        temporary = "/tmp" if not any(f"{path}/".startswith("/tmp/") for path in readable) else "/temporary"
         settings = {
             "modules": {"delta_trl": os.path.dirname(here), "delta_trl.sandbox": here},
             "library": standard_library(),
@@ -108,16 +105,17 @@ class Worker:
                 "temporary_bytes": TEMPORARY_BYTES,
             },
         }
+        places = {"HOME": temporary, "TMPDIR": temporary, LIBRARY_PATH: os.environ.get(LIBRARY_PATH, "")}
         self.reusable = True  # whether the pool may lend it again
-        errors = open_memory()
-        found = {LIBRARY_PATH: os.environ[LIBRARY_PATH]} if LIBRARY_PATH in os.environ else {}
+        self.errors = open(open_memory(), "rb")  # what it writes to standard error
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, json.dumps(settings)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env=ENVIRONMENT | found | {"HOME": temporary, "TMPDIR": temporary},
+                stderr=self.errors,
+                env=ENVIRONMENT | places,
                 cwd="/",
                 start_new_session=True,  # the trainer alone handles Ctrl-C in the terminal
             )
@@ -125,13 +123,9 @@ class Worker:
             theirs.close()
         try:
             self._receive(START_SECONDS)
-        except BaseException as error:
+        except BaseException:
             self.kill()
-            if isinstance(error, WorkerError) and (reason := os.pread(errors, STDERR_BYTES, 0)):
-                raise type(error)(f"{error} It wrote: {reason.decode(errors='replace').strip()}") from error
             raise
-        finally:
-            os.close(errors)
 
     def execute(self, jobs: list[dict], limits: Limits) -> Result:
         """
@@ -144,21 +138,25 @@ class Worker:
             WorkerError: If a process could not begin, or was killed from outside, or the worker is lost.
             OSError: If this process cannot write the jobs.
         """
-        with contextlib.ExitStack() as stack:
-            files = []  # of each process: job, stdout, stderr, reports
-            for content in (part for job in jobs for part in (json.dumps(job).encode(), b"", b"", b"")):
-                files.append(open_memory(content))
-                stack.callback(os.close, files[-1])
-            request = {"limits": limits.of_kernel(), "wall_seconds": limits.wall_seconds, "processes": len(jobs)}
+        request = {"limits": limits.of_kernel(), "wall_seconds": limits.wall_seconds, "processes": len(jobs)}
+        files: list[int] = []  # of each process: job, stdout, stderr, reports
+        try:
+            for job in jobs:
+                for content in (json.dumps(job).encode(), b"", b"", b""):
+                    files.append(open_memory(content))
             try:
                 socket.send_fds(self.channel, [json.dumps(request).encode()], files)
             except OSError as error:
                 raise WorkerError(f"A sandbox worker is gone: {error}") from error
             reply = self._receive(limits.wall_seconds * 2 + GRACE_SECONDS)
             self.reusable = reply["reusable"]
-            if reply["timed_out"] and any(os.fstat(job).st_size for job in files[::4]):
+            if reply["timed_out"] and any(map(size_of, files[::4])):  # a process empties its job when it begins
                 raise WorkerError("A process of the sandbox had no time to begin.")
-            return read_result(reply, files[1:4], limits, len(jobs[0].get("inputs", [""])))
+            cases = jobs[0].get("inputs", [""])
+            return read_result(reply, files[1:4], limits, len(cases))
+        finally:
+            for descriptor in files:
+                os.close(descriptor)
 
     def _receive(self, seconds: float) -> dict:
         poll = select.poll()  # `select` cannot have descriptors above 1,023
@@ -170,7 +168,8 @@ class Worker:
         except ConnectionError:
             message = b""
         if not message:
-            raise WorkerError("A sandbox worker ended unexpectedly.")
+            written = os.pread(self.errors.fileno(), STDERR_BYTES, 0).decode(errors="replace")
+            raise WorkerError(f"A sandbox worker ended unexpectedly. {written}")
         reply = json.loads(message)
         if "fatal" in reply:
             raise TierError(reply["fatal"])
@@ -179,6 +178,7 @@ class Worker:
     def kill(self) -> None:
         """End the worker and whatever it runs; reap it."""
         self.channel.close()
+        self.errors.close()
         self.process.kill()
         self.process.wait()
 
@@ -186,30 +186,35 @@ class Worker:
 def open_memory(data: bytes = b"") -> int:
     """An anonymous file in memory: no path, no pipe that could fill up, gone with its last descriptor."""
     descriptor = os.memfd_create("delta_trl")
-    while data:
-        data = data[os.write(descriptor, data) :]
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
     return descriptor
+
+
+def size_of(descriptor: int) -> int:
+    return os.fstat(descriptor).st_size
 
 
 def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Result:
     """The result of the first process, from its stdout, stderr and reports (at most one for each case)."""
-    status = os.waitstatus_to_exitcode(reply["processes"][0]["status"])
-    over_time = reply["timed_out"] or any(one["cpu_seconds"] >= limits.cpu_seconds for one in reply["processes"])
-    if any(one["status"] == signal.SIGKILL and not one["by_zygote"] for one in reply["processes"]) and not over_time:
+    processes = reply["processes"]
+    over_time = reply["timed_out"] or any(one["cpu_seconds"] >= limits.cpu_seconds for one in processes)
+    if any(one["killed"] for one in processes) and not over_time:
         # by a kernel short of memory, or by itself before the program began: a program cannot send signals
         raise WorkerError("A process of the sandbox could not begin, or was killed from outside.")
-    sizes = [os.fstat(descriptor).st_size for descriptor in files]
-    stdout, reports = (os.pread(files[index], min(sizes[index], OUTPUT_BYTES), 0) for index in (0, 2))
-    stderr = os.pread(files[1], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))
+    stdout, stderr, reports = files
+    end_of_errors = os.pread(stderr, STDERR_BYTES, max(0, size_of(stderr) - STDERR_BYTES))
+    last_line = end_of_errors.rstrip().rpartition(b"\n")[2]
+    status = os.waitstatus_to_exitcode(processes[0]["status"])
     if over_time:
         outcome = Outcome.TIMEOUT
-    elif status == 0 and max(sizes) <= OUTPUT_BYTES:
-        outcome = Outcome.OK
-    elif max(sizes) >= OUTPUT_BYTES:
+    elif max(map(size_of, files)) >= OUTPUT_BYTES:
         outcome = Outcome.OUTPUT_LIMIT
-    elif stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError"):
+    elif status == 0:
+        outcome = Outcome.OK
+    elif last_line.startswith(b"MemoryError"):
         outcome = Outcome.MEMORY
     else:
         outcome = Outcome.EXCEPTION if status > 0 else Outcome.KILLED
-    *lines, _ = reports.split(b"\n", cases)
-    return Result(outcome, stdout, stderr, tuple(lines))
+    *lines, _ = os.pread(reports, OUTPUT_BYTES, 0).split(b"\n", cases)
+    return Result(outcome, os.pread(stdout, OUTPUT_BYTES, 0), end_of_errors, tuple(lines))

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import signal
+import socket
 import traceback
 
 from . import libc, program, seccomp, suite
@@ -16,14 +17,14 @@ FILES = 4  # of each process: job, stdout, stderr, reports
 KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suite.serve, "suite": suite.run}
 
 
-def run(files: list[int], link: int | None, limits: dict[str, int], jail: Jail, zygote_pid: int) -> None:
+def run(files: list[int], link: socket.socket | None, limits: dict[str, int], jail: Jail, zygote_pid: int) -> None:
     """
     Become the job's process. Does not return. Before the program has begun, a failure is the machine's, and ends the
     process by SIGKILL. No program can do that, since the filter is installed last.
 
     Args:
         files (`list[int]`): Descriptors of the job, stdout, stderr and reports.
-        link (`int`, *optional*): Of the socket to the other process of a pair.
+        link (`socket.socket`, *optional*): To the other process of a pair.
         limits (`dict[str, int]`): From `Limits.of_kernel`.
         jail (`Jail`): What the zygote is confined to.
         zygote_pid (`int`): Its process id.
@@ -33,11 +34,15 @@ def run(files: list[int], link: int | None, limits: dict[str, int], jail: Jail, 
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != zygote_pid and jail.tier != "A":  # in tier A the namespace dies with the zygote
             os._exit(status)
-        length = os.lseek(files[0], 0, os.SEEK_END)
-        job = json.loads(os.pread(files[0], length, 0))
-        os.ftruncate(files[0], 0)  # by which the host knows that the process had time to begin
+        job_file, stdout, stderr, reports = files
+        length = os.lseek(job_file, 0, os.SEEK_END)
+        job = json.loads(os.pread(job_file, length, 0))
+        os.ftruncate(job_file, 0)  # by which the host knows that the process had time to begin
         function = KINDS[job["kind"]]
-        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link})
+        wanted = {0: os.memfd_create("stdin"), 1: stdout, 2: stderr, RESULT: reports}
+        if link is not None:
+            wanted[LINK] = link.fileno()
+        arrange(wanted)
         # Standard input is a file, too, and never longer than the job, which has it as JSON in ASCII.
         limits["RLIMIT_FSIZE"] = max(limits["RLIMIT_FSIZE"], length)
         limits["RLIMIT_AS"] += jail.own_bytes
@@ -54,11 +59,10 @@ def run(files: list[int], link: int | None, limits: dict[str, int], jail: Jail, 
         os._exit(status)
 
 
-def arrange(wanted: dict[int, int | None]) -> None:
+def arrange(wanted: dict[int, int]) -> None:
     """Move descriptors to where the job expects them, and close the others below the library's directories."""
-    wanted[0] = os.memfd_create("stdin")
     # first out of the way, so that no move overwrites a descriptor that is still to be moved
-    high = {target: fcntl.fcntl(source, fcntl.F_DUPFD, 64) for target, source in wanted.items() if source is not None}
+    high = {target: fcntl.fcntl(source, fcntl.F_DUPFD, 64) for target, source in wanted.items()}
     os.closerange(0, 64)
     for target, source in high.items():
         os.dup2(source, target)
@@ -72,7 +76,8 @@ def set_limits(limits: dict[str, int]) -> None:
     """
     for name, value in limits.items():
         kind = getattr(resource, name)
-        _, hard = resource.getrlimit(kind)
-        if hard != resource.RLIM_INFINITY:
-            value = min(value, hard)
-        resource.setrlimit(kind, (value, {"RLIMIT_CPU": value + 1, "RLIMIT_STACK": hard}.get(name, value)))
+        _, inherited = resource.getrlimit(kind)
+        if inherited != resource.RLIM_INFINITY:
+            value = min(value, inherited)
+        hard = {"RLIMIT_CPU": value + 1, "RLIMIT_STACK": inherited}.get(name, value)
+        resource.setrlimit(kind, (value, hard))

@@ -14,10 +14,13 @@ from . import landlock, libc, namespaces
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # Descriptors of a child after the standard ones: for its reports to the host, for the link to the other process of a
 # pair, and (from `LIBRARY` on) for the directories of the library.
-RESULT, LINK, LIBRARY = 3, 4, 100
+RESULT = 3
+LINK = 4
+LIBRARY = 100
 # Uids that belong to nobody, one per worker, which makes its threads countable. A user namespace, be it tier A's or a
 # container's, does not map them; there workers run as nobody.
-FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000
+FIRST_SPARE_UID = 1_900_000_000
+SPARE_UIDS = 200_000_000
 CAPABILITIES_VERSION_3 = 0x20080522
 
 
@@ -73,18 +76,18 @@ def hold_library(sites: list[str]) -> None:
     Keep the directories of the library open and import from there. Once root is given up, a library below a home
     directory cannot be reached by its path. Landlock checks where a file is, not how it was reached.
     """
-    sys.path[:] = [path for path in sys.path if os.path.isdir(path)]
     places = {}
-    for path in (*sys.path, *filter(os.path.isdir, sites)):
+    for path in filter(os.path.isdir, [*sys.path, *sites]):
         descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)  # O_PATH has no position, which programs would share
         places[path] = f"/proc/self/fd/{fcntl.fcntl(descriptor, fcntl.F_DUPFD, LIBRARY)}"
         os.close(descriptor)
-    sys.path[:] = map(places.__getitem__, sys.path)
+    sys.path[:] = [places[path] for path in sys.path if path in places]
     sys.path_importer_cache.clear()
     for module in list(sys.modules.values()):  # packages whose other modules may be imported later
         for entry in list(getattr(module, "__path__", [])):
-            root = max((path for path in places if entry.startswith(f"{path}/")), key=len, default="")
-            if root and module.__name__.partition(".")[0] != "delta_trl":
+            roots = [path for path in places if entry.startswith(f"{path}/")]
+            if roots:
+                root = max(roots, key=len)
                 module.__path__ = [places[root] + entry.removeprefix(root)]
 
 

@@ -10,9 +10,14 @@ import struct
 from . import libc
 
 
-EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-ALL_OF_ABI_1, REFER = (1 << 13) - 1, 1 << 13
-VERSION_FLAG, RULE_PATH_BENEATH = 1, 1
+EXECUTE = 1 << 0
+WRITE_FILE = 1 << 1
+READ_FILE = 1 << 2
+READ_DIR = 1 << 3
+REFER = 1 << 13
+ALL_OF_ABI_1 = REFER - 1
+VERSION_FLAG = 1
+RULE_PATH_BENEATH = 1
 
 
 def restrict(readable: list[str], devices: list[str], writable: list[str]) -> None:
@@ -32,13 +37,12 @@ def restrict(readable: list[str], devices: list[str], writable: list[str]) -> No
     attributes = struct.pack("Q", files)
     ruleset = libc.call("landlock_create_ruleset", attributes, len(attributes), 0)
     try:
-        for paths, rights in (
-            (readable, READ_FILE | READ_DIR),
-            (devices, READ_FILE | WRITE_FILE),
-            (writable, files & ~EXECUTE),
-        ):
-            for path in paths:
-                _allow(ruleset, path, rights)
+        for path in readable:
+            _allow(ruleset, path, READ_FILE | READ_DIR)
+        for path in devices:
+            _allow(ruleset, path, READ_FILE | WRITE_FILE)
+        for path in writable:
+            _allow(ruleset, path, files & ~EXECUTE)
         libc.call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)

@@ -6,11 +6,21 @@ import struct
 from . import libc
 
 
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
-CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
 NEW_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8  # the same for mount_setattr
-MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 4096, 16384, 1 << 18, 2
+MS_RDONLY = 1  # these four are the same for mount_setattr
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
 AT_RECURSIVE = 0x8000
 NOBODY = 65534
 
@@ -51,19 +61,27 @@ def enter() -> None:
 
 def id_maps() -> dict[str, str]:
     """The files of /proc to write for a new namespace, in this order, with their contents."""
-    uid, gid = os.getuid(), os.getgid()
     if may_change_user():
         text = f"0 0 1\n{NOBODY} {NOBODY} 1\n"
         return {"uid_map": text, "gid_map": text}
     # an ordinary user may map only their own id, and only after giving up setgroups
-    return {"setgroups": "deny", "uid_map": f"{NOBODY} {uid} 1\n", "gid_map": f"{NOBODY} {gid} 1\n"}
+    return {
+        "setgroups": "deny",
+        "uid_map": f"{NOBODY} {os.getuid()} 1\n",
+        "gid_map": f"{NOBODY} {os.getgid()} 1\n",
+    }
 
 
 def may_change_user() -> bool:
     """Whether this is root, and there is another user: a rootless container may have root alone."""
+    if os.getuid() != 0:
+        return False
     with open("/proc/self/uid_map") as file:
-        ranges = [list(map(int, line.split())) for line in file]
-    return os.getuid() == 0 and any(first <= NOBODY < first + count for first, _, count in ranges)
+        for line in file:
+            first, _, count = map(int, line.split())
+            if first <= NOBODY < first + count:
+                return True
+    return False
 
 
 def _write(path: str, text: str) -> None:
@@ -77,17 +95,9 @@ def build_root(readable: list[str], devices: list[str], temporary: str, temporar
     libc.call("mount", "none", "/", None, MS_REC | MS_PRIVATE, None)
     libc.call("mount", "tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,nr_inodes=1024,mode=755")
     for path in readable:
-        target = root + path
-        if os.path.isdir(path):
-            os.makedirs(target, exist_ok=True)
-        else:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            _touch(target)
-        _bind(os.path.realpath(path), target, MS_RDONLY | MS_NOSUID | MS_NODEV)
+        _bind(path, root, MS_RDONLY | MS_NOSUID | MS_NODEV)
     for path in devices:
-        os.makedirs(os.path.dirname(root + path), exist_ok=True)
-        _touch(root + path)
-        _bind(path, root + path, MS_NOSUID | MS_NOEXEC)
+        _bind(path, root, MS_NOSUID | MS_NOEXEC)
     os.makedirs(root + temporary, exist_ok=True)
     os.chdir(root)
     libc.call("pivot_root", ".", ".")  # the old root now lies on top of the new one
@@ -98,15 +108,19 @@ def build_root(readable: list[str], devices: list[str], temporary: str, temporar
     _restrict("/", MS_RDONLY | MS_NOSUID | MS_NODEV, 0)
 
 
-def _touch(path: str) -> None:
-    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
-
-
-def _bind(source: str, target: str, flags: int) -> None:
-    libc.call("mount", source, target, None, MS_BIND | MS_REC, None)
+def _bind(path: str, root: str, flags: int) -> None:
+    """Show a file or a directory at its place below another root."""
+    target = root + path
+    if os.path.isdir(path):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        _write(target, "")
+    libc.call("mount", os.path.realpath(path), target, None, MS_BIND | MS_REC, None)
     _restrict(target, flags, AT_RECURSIVE)
 
 
 def _restrict(target: str, flags: int, which: int) -> None:
     """Set flags of a mount. Those that it has stay: a user namespace may not remove any."""
-    libc.call("mount_setattr", 0, target, which, struct.pack("4Q", flags, 0, 0, 0), 32)
+    attributes = struct.pack("4Q", flags, 0, 0, 0)
+    libc.call("mount_setattr", 0, target, which, attributes, len(attributes))

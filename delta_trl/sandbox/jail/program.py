@@ -83,8 +83,9 @@ class State:
 
     @staticmethod
     def measure() -> dict[str, int]:
-        own = ("__main__", "solution")
-        sizes = {name: len(vars(module)) for name, module in list(sys.modules.items()) if name not in own}
+        sizes = {name: len(vars(module)) for name, module in list(sys.modules.items())}
+        for own in ("__main__", "solution"):
+            sizes.pop(own, None)
         return sizes | {"os.environ": len(os.environ), "sys.path": len(sys.path)}
 
     def is_fresh(self) -> bool:
@@ -97,9 +98,9 @@ class State:
         except Exception:  # it replaced what this needs
             return False
         imported = collections.Counter(name.rpartition(".")[0] for name in sizes if name not in self.sizes)
-        changed = any(sizes.get(name) not in (size, size + imported[name]) for name, size in self.sizes.items())
+        before = self.sizes
         self.sizes = sizes
-        return not changed
+        return all(sizes.get(name) in (size, size + imported[name]) for name, size in before.items())
 
 
 def guarded(function: Callable[[], object]) -> int:
@@ -158,9 +159,8 @@ def open_streams(text: str) -> None:
 
 
 def write(data: bytes, descriptor: int = RESULT) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
 
 
 def write_line(value: object, descriptor: int = RESULT) -> None:

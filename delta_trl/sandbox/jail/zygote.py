@@ -23,7 +23,8 @@ from . import child, libc, namespaces, seccomp
 from .confinement import Jail, confine, empty
 
 
-END_SECONDS = 0.05  # that the program's process may take to end after that of the tests
+# What the program's process may take to end after that of the tests: the machine may have killed it, or it notices.
+END_SECONDS = 0.05
 MAX_DESCRIPTORS = 2 * child.FILES
 PRELOADED = "array cmath dataclasses decimal fractions queue traceback"  # besides what `calls` imports
 
@@ -65,11 +66,11 @@ def main(settings: dict) -> None:
 
 
 def restore_signals() -> None:
-    """Reset signals to those of a fresh Python: this process has inherited what the trainer blocks and ignores."""
+    """Reset signals: this process has inherited what the trainer blocks and ignores."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python itself ignores these two
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(number, signal.SIG_DFL)
 
 
 def preload(packages: list[str]) -> int:
@@ -116,47 +117,58 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     Returns:
         `dict`: `timed_out`, and `processes`, see `end`.
     """
-    limits, count = request["limits"], request["processes"]
+    limits = request["limits"]
     if jail.tasks is not None:  # threads count per user there, so add those that exist
-        limits["RLIMIT_NPROC"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
-    # Closed here once both processes have their ends, so that each notices when the other ends.
-    links = socket.socketpair() if count == 2 else ()
+        limits["RLIMIT_NPROC"] += existing_threads(jail.tasks)
+    links = socket.socketpair() if request["processes"] == 2 else [None]
     zygote_pid = os.getpid()
     pids: list[int] = []
-    for index in range(count):
+    for index, link in enumerate(links):
         pid = os.fork()
         if pid == 0:
             files = descriptors[child.FILES * index :][: child.FILES]
-            child.run(files, links[index].fileno() if links else None, limits, jail, zygote_pid)
+            child.run(files, link, limits, jail, zygote_pid)
         pids.append(pid)
     for link in links:
-        link.close()
-    main_process = os.pidfd_open(pids[0])
-    poll = select.poll()
-    poll.register(main_process, select.POLLIN)
-    poll.register(channel, select.POLLHUP | select.POLLRDHUP)
-    timed_out = not poll.poll(request["wall_seconds"] * 1000)
-    os.close(main_process)
-    processes = [end(pid, END_SECONDS if index and not timed_out else 0) for index, pid in enumerate(pids)]
+        if link is not None:  # each process has its end, and notices when the other one ends
+            link.close()
+    main_process, *others = pids
+    timed_out = not has_ended(main_process, request["wall_seconds"], channel)
+    processes = [end(main_process)]
+    for pid in others:
+        if not timed_out:
+            has_ended(pid, END_SECONDS, channel)
+        processes.append(end(pid))
     return {"processes": processes, "timed_out": timed_out}
 
 
-def end(pid: int, seconds: float) -> dict:
+def existing_threads(loadavg: int) -> int:
+    """The number of threads on this machine, from /proc/loadavg: `0.20 0.18 0.12 1/80 11206` says 80."""
+    *_, tasks, _ = os.pread(loadavg, 200, 0).split()
+    return int(tasks.partition(b"/")[2])
+
+
+def has_ended(pid: int, seconds: float, channel: socket.socket) -> bool:
+    """Wait for the end of a process; False if it has not come by then. Waits no longer than the trainer lives."""
+    descriptor = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    poll.register(channel, select.POLLHUP | select.POLLRDHUP)
+    events = poll.poll(seconds * 1000)
+    os.close(descriptor)
+    return bool(events)
+
+
+def end(pid: int) -> dict:
     """
-    End a process and reap it. It may end by itself in these seconds: one that the machine has killed, or that notices
-    the end of the other one.
+    End a process that may have ended by itself, and reap it.
 
     Returns:
-        `dict`: Its `status` as from wait4, `cpu_seconds`, and `by_zygote`: whether it was killed here.
+        `dict`: Its `status` as from wait4, `cpu_seconds`, and whether it was `killed` by something else.
     """
-    if seconds:
-        descriptor = os.pidfd_open(pid)
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll(seconds * 1000)
-        os.close(descriptor)
     ended, status, usage = os.wait4(pid, os.WNOHANG)
     if not ended:
         os.kill(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
-    return {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "by_zygote": not ended}
+    killed = ended and status == signal.SIGKILL
+    return {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "killed": bool(killed)}
