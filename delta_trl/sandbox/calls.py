@@ -67,8 +67,11 @@ def of_numpy(value: Any) -> Any:
 
 def find(module: types.ModuleType, name: str) -> Any:
     """The object that a program has under a name: from its module, else from its class Solution, else by an import."""
-    names = vars(module)
-    defined = getattr(names.get(name), "__module__", None) == module.__name__
-    if not defined and "Solution" in names and (name not in names or hasattr(module.Solution, name)):
-        return getattr(module.Solution(), name)
-    return getattr(module, name)
+    value = getattr(module, name, None)
+    is_own = getattr(value, "__module__", None) == module.__name__
+    solution = getattr(module, "Solution", None)
+    if solution is None or is_own:
+        return getattr(module, name)
+    if value is None or hasattr(solution, name):
+        return getattr(solution(), name)
+    return value

@@ -80,7 +80,8 @@ def summarize(verdicts: dict[int, str], total: int) -> Grade:
     passed = len(verdicts) - len(failed)
     if not failed:
         return Grade(passed, total, "passed")
-    return Grade(passed, total, verdicts[min(failed)], min(failed) + 1)
+    first = min(failed)
+    return Grade(passed, total, verdicts[first], failed_test=first + 1)
 
 
 def grade_cases(

@@ -50,10 +50,8 @@ class TierError(WorkerError):
 
 def standard_library() -> list[str]:
     """The entries of `sys.path` that programs have."""
-    base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
-    pure = sysconfig.get_path("stdlib", vars=base)
-    compiled = sysconfig.get_path("platstdlib", vars=base)
-    return without_repeats([pure, compiled, os.path.join(compiled, "lib-dynload")])
+    modules = os.path.dirname(os.__file__)
+    return [modules, os.path.join(modules, "lib-dynload")]
 
 
 def package_directories() -> list[str]:
@@ -64,10 +62,12 @@ def package_directories() -> list[str]:
 def readable_paths() -> list[str]:
     """The files and directories that the interpreter and its imports read: they exist, and are absolute."""
     paths = [*os.environ.get(LIBRARY_PATH, "").split(":"), *SYSTEM_LIBRARIES]
-    paths += [os.path.join(sys.base_prefix, "lib"), *standard_library()]
+    paths.append(os.path.join(sys.base_prefix, "lib"))
+    paths += standard_library()
     for site in package_directories():
         for name in PACKAGES:
-            paths += [os.path.join(site, name + end) for end in ("", ".py", ".libs")]
+            package = os.path.join(site, name)
+            paths += [package, f"{package}.libs"]
     existing = [os.path.abspath(path) for path in paths if os.path.exists(path)]
     return without_repeats(existing)
 

@@ -74,42 +74,45 @@ class Link:
         return json.loads(self.incoming.readline(), parse_constant=int)  # of NaN: a ValueError, `codec` has its own
 
 
+class Objects:
+    """The program's objects that the tests have got, by their keys."""
+
+    def __init__(self) -> None:
+        self.objects: list = []
+
+    def encode(self, value: Any) -> Any:
+        return codec.encode(value, self._refer)
+
+    def decode(self, data: Any) -> Any:
+        return codec.decode(data, self._resolve)
+
+    def _refer(self, value: Any) -> list:
+        self.objects.append(value)
+        tag = "coroutine" if isinstance(value, types.CoroutineType) else "handle"
+        return [tag, len(self.objects) - 1]
+
+    def _resolve(self, tag: str, rest: list) -> Any:
+        (content,) = rest
+        if tag == "nan":
+            return content
+        return self.objects[content] if tag == "handle" else BUILTINS[content]
+
+
 def serve(load: Callable, printed: io.BytesIO) -> None:
     """
     The program's side: answer requests until the tests' process ends. `load` gives the program as a module, and what
     it has `printed` goes to the tests.
     """
     link = Link()
-    objects: list = []
+    objects = Objects()
     operations = OPERATIONS | {"load": load}
-
-    def refer(value: Any) -> list:
-        objects.append(value)
-        return ["coroutine" if isinstance(value, types.CoroutineType) else "handle", len(objects) - 1]
-
-    def resolve(tag: str, rest: list) -> Any:
-        if tag == "nan":
-            return rest[0]
-        return objects[rest[0]] if tag == "handle" else BUILTINS[rest[0]]
-
-    def reply_to(request: dict) -> dict:
-        args = [codec.decode(one, resolve) for one in request["args"]]
-        kwargs = {name: codec.decode(one, resolve) for name, one in request["kwargs"].items()}
-        value = operations[request["operation"]](*args, **kwargs)
-        changed = []
-        if value is None:
-            for at, one in enumerate([*args, *kwargs.values()]):
-                if type(one) in CHANGEABLE or codec.is_array(one):
-                    changed.append([at, codec.encode(one, refer)])
-        return {"value": codec.encode(value, refer), "changed": changed}
-
     while True:
         try:
             request = link.receive()
         except ValueError:
             return
         try:
-            reply = reply_to(request)
+            reply = reply_to(request, objects, operations)
         except BaseException as error:
             reply = {"error": described(error)}
         reply["printed"] = printed.getvalue().decode("utf-8", "replace")
@@ -118,13 +121,28 @@ def serve(load: Callable, printed: io.BytesIO) -> None:
         link.send(reply)
 
 
+def reply_to(request: dict, objects: Objects, operations: dict[str, Callable]) -> dict:
+    """The value of an operation, and the containers among its arguments if it has changed them."""
+    args = [objects.decode(one) for one in request["args"]]
+    kwargs = {name: objects.decode(one) for name, one in request["kwargs"].items()}
+    value = operations[request["operation"]](*args, **kwargs)
+    changed = []
+    if value is None:
+        for at, one in enumerate([*args, *kwargs.values()]):
+            if type(one) in CHANGEABLE or codec.is_array(one):
+                changed.append([at, objects.encode(one)])
+    return {"value": objects.encode(value), "changed": changed}
+
+
 def described(error: BaseException) -> list[str]:
     """The name of Python's nearest exception class, and its argument for the same text."""
-    names = [kind.__name__ for kind in type(error).__mro__ if kind in EXCEPTIONS.values()]
     text = str(error)
     if type(error) is KeyError and len(error.args) == 1:  # which shows its argument in quotes
         text = str(error.args[0])
-    return [names[0] if names else "Exception", text]
+    for kind in type(error).__mro__:
+        if kind in EXCEPTIONS.values():
+            return [kind.__name__, text]
+    return ["Exception", text]
 
 
 class Program:
@@ -163,13 +181,14 @@ class Program:
         return value
 
     def resolve(self, tag: str, rest: list) -> Any:
+        (content,) = rest
         if tag == "nan" and self.nan_is_named:
-            return rest[0]
-        if tag not in ("handle", "coroutine") or type(rest[0]) is not int:
+            return content
+        if tag not in ("handle", "coroutine") or type(content) is not int:
             raise ProgramError("no value, or NaN")
         handle = object.__new__(Handle)
         object.__setattr__(handle, "_ask_program", self.ask)
-        object.__setattr__(handle, "_key", rest[0])
+        object.__setattr__(handle, "_key", content)
         object.__setattr__(handle, "_counted_by", None)
         return handle if tag == "handle" else self.wait_for(handle)
 
@@ -196,11 +215,15 @@ def refer(value: Any) -> list:
 
 def update(old: Any, new: Any) -> None:
     """Replace the content of a container of the tests that the program has changed."""
-    if type(old) is type(new) and type(old) in CHANGEABLE:
-        old.clear()
-        (old.extend if hasattr(old, "extend") else old.update)(new)
-    elif codec.is_array(old) and codec.is_array(new) and old.shape == new.shape:
+    if codec.is_array(old) and codec.is_array(new) and old.shape == new.shape:
         old[...] = new
+    if type(old) is not type(new) or type(old) not in CHANGEABLE:
+        return
+    old.clear()
+    if isinstance(old, (dict, set)):
+        old.update(new)
+    else:
+        old.extend(new)
 
 
 class Handle:

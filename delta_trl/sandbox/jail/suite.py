@@ -114,6 +114,46 @@ class Unit(NamedTuple):
         return max(1, len(self.functions))
 
 
+class Names(NamedTuple):
+    """The global names of tests: those that they read, define or import (`bound`), and call."""
+
+    read: set[str]
+    bound: set[str]
+    called: set[str]
+
+    @classmethod
+    def of(cls, texts: list[str], nodes: list[ast.AST]) -> "Names":
+        names = cls(set(), set(), set())
+        for node in nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                names.called.add(node.func.id)
+        tables = [symtable.symtable(text, TESTS_FILE, "exec") for text in texts]
+        while tables:
+            table = tables.pop()
+            tables += table.get_children()
+            for symbol in table.get_symbols():
+                if table.get_type() != "module" and not symbol.is_global():
+                    continue
+                if symbol.is_referenced():
+                    names.read.add(symbol.get_name())
+                if symbol.is_assigned() or symbol.is_imported():
+                    names.bound.add(symbol.get_name())
+        return names
+
+    def tested_of(self, layers: list[dict[str, Any]]) -> set[str]:
+        """
+        The program's names if the tests have others for all that they use: a function may be called like one that
+        they need not define. Then it is the first of these layers that decides of which they call something.
+        """
+        for layer in layers:
+            tested = (self.called - self.bound) & layer.keys()
+            if len(tested) > 1:
+                raise UnusableError(f"they may test any of {sorted(tested)}: name it as 'entry_point'")
+            if tested:
+                return tested
+        return self.read & self.bound
+
+
 class Source(NamedTuple):
     """
     Tests that are code, and where each of their global names comes from. Only the tests decide this: a program that
@@ -146,31 +186,21 @@ class Source(NamedTuple):
         starred = import_modules(modules)
         modules = [Cleaned().visit(module) for module in modules]
         nodes = [node for module in modules for node in ast.walk(module)]
-        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
         setup, *units = [Unit(module, functions_to_run(module, used, entry_point)) for module in modules]
-
-        read, bound = global_names(texts)
-        helpers = HELPERS | dict.fromkeys(("numpy", "np"), sys.modules.get("numpy"))
-        for name in called & helpers.keys():
-            if inspect.ismodule(helpers[name]):  # what they call is no module
-                del helpers[name]
+        names = Names.of(texts, nodes)
         pythons = vars(builtins) | {"type": handles.class_of, "__file__": TESTS_FILE}
-        others = helpers | pythons | starred
-        undefined = read - bound - others.keys()
+        layers = [helpers_beside(names.called), starred, pythons]
+        others = layers[0] | pythons | starred
+        undefined = names.read - names.bound - others.keys()
         if entry_point:
-            own = {entry_point.partition("().")[0]} - bound
+            own = {entry_point.partition("().")[0]} - names.bound
             if any(CHECK in unit.functions for unit in units):  # it gets the function: a `sum` in it is Python's
                 own -= others.keys()
         elif any(isinstance(node, ast.ImportFrom) and node.module == SOLUTION for node in nodes):
             own = set()
         else:
-            own = undefined
-            for layer in (helpers, starred, pythons):  # the function may be called like one that they need not define
-                own = own or (called - bound) & layer.keys()
-            own = own or read & bound
-            if len(own) > 1 and own <= others.keys():
-                raise UnusableError(f"they may test any of {sorted(own)}: name it as 'entry_point'")
+            own = undefined or names.tested_of(layers)
         missing = (undefined - own) | pytest_names_of(nodes).difference(pytest_names.OFFERED)
         if missing:
             raise UnusableError(f"they neither define nor import {sorted(missing)}")
@@ -245,6 +275,12 @@ def import_modules(modules: list[ast.Module]) -> dict[str, Any]:
     return starred
 
 
+def helpers_beside(called: set[str]) -> dict[str, Any]:
+    """The helpers, without modules that have the name of what the tests call."""
+    helpers = HELPERS | dict.fromkeys(("numpy", "np"), sys.modules.get("numpy"))
+    return {name: value for name, value in helpers.items() if name not in called or not inspect.ismodule(value)}
+
+
 def is_starred(node: ast.Import | ast.ImportFrom) -> bool:
     return node.names[0].name == "*"
 
@@ -301,20 +337,3 @@ def can_be_called(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function has no parameters, or has the mark of pytest that gives them."""
     marks = "".join(map(ast.unparse, function.decorator_list))
     return "parametrize" in marks or not ast.unparse(function.args)
-
-
-def global_names(texts: list[str]) -> tuple[set[str], set[str]]:
-    """The global names that code reads, and those that it defines or imports."""
-    read = set()
-    bound = set()
-    tables = [symtable.symtable(text, TESTS_FILE, "exec") for text in texts]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        for symbol in table.get_symbols():
-            if table.get_type() == "module" or symbol.is_global():
-                if symbol.is_referenced():
-                    read.add(symbol.get_name())
-                if symbol.is_assigned() or symbol.is_imported():
-                    bound.add(symbol.get_name())
-    return read, bound

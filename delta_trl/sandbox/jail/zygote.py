@@ -167,8 +167,8 @@ def end(pid: int) -> dict:
         `dict`: Its `status` as from wait4, `cpu_seconds`, and whether it was `killed` by something else.
     """
     ended, status, usage = os.wait4(pid, os.WNOHANG)
+    killed = ended == pid and status == signal.SIGKILL
     if not ended:
         os.kill(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
-    killed = ended and status == signal.SIGKILL
-    return {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "killed": bool(killed)}
+    return {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "killed": killed}
