@@ -12,17 +12,17 @@ import sys
 from collections.abc import Callable
 
 from delta_trl.sandbox.jail import libc, seccomp
+from delta_trl.sandbox.jail.namespaces import CLONE_NEWNS, CLONE_NEWUSER, MS_BIND, MS_PRIVATE, MS_RDONLY, MS_REC
 
 
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+MS_REMOUNT = 32
 SOMEBODY = 54321
-CALLS = {  # numbers on x86-64 and aarch64
-    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "pivot_root": (155, 41), "clone3": (435, 435),
-}  # fmt: skip
+# The numbers of unshare, setns, mount and pivot_root
+CALLS = {"x86_64": (272, 308, 165, 155), "aarch64": (97, 268, 40, 41)}
+CLONE3 = 435
 # Docker's default capabilities: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service,
 # net_raw, sys_chroot, mknod, audit_write, setfcap
-CONTAINER_CAPABILITIES = sum(1 << bit for bit in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31))
+CONTAINER_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 
 
 def own_mounts() -> None:
@@ -65,19 +65,17 @@ def become_root_alone() -> None:
 
 def drop_to_container() -> None:
     """Root has no other capabilities once it runs the command."""
-    for capability in range(64):
-        if not CONTAINER_CAPABILITIES >> capability & 1:
-            with contextlib.suppress(OSError):  # beyond the last one
-                libc.prctl(24, capability)  # PR_CAPBSET_DROP
+    for capability in set(range(64)).difference(CONTAINER_CAPABILITIES):
+        with contextlib.suppress(OSError):  # beyond the last one
+            libc.prctl(24, capability)  # PR_CAPBSET_DROP
 
 
 def deny_namespaces() -> None:
     """Have system calls fail, for ever, as a container's seccomp profile does."""
-    column = seccomp.MACHINES.index(os.uname().machine)
+    codes = dict.fromkeys(CALLS[os.uname().machine], errno.EPERM) | {CLONE3: errno.ENOSYS}
     program = [seccomp._instruction(seccomp.LOAD, seccomp.OFFSET_NUMBER)]
-    for name, numbers in CALLS.items():
-        code = errno.ENOSYS if name == "clone3" else errno.EPERM
-        program += [seccomp._instruction(seccomp.JUMP_EQUAL, numbers[column], 0, 1), seccomp._refuse(code)]
+    for number, code in codes.items():
+        program += [seccomp._instruction(seccomp.JUMP_EQUAL, number, 0, 1), seccomp._refuse(code)]
     program.append(seccomp._return(seccomp.ALLOW))
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     seccomp.install(b"".join(program))

@@ -11,17 +11,15 @@ import pytest
 from delta_trl.rewards.code import CodeReward
 
 from ..corpus.host import CANARY, Host
-from ..corpus.programs import ATTACKS, LASTING
+from ..corpus.programs import ATTACKS, KINDS, LASTING
 
 
 TIMEOUT = 1.0
 SLACK = 5.0  # for starting, and for a machine that is busy with other tests
 GOOD = ["print(1)"], [{"inputs": [""], "outputs": ["1"]}]
-EVERY = LASTING + ATTACKS
-KINDS = sorted({name.partition(":")[0] for name, *_ in EVERY})
-DRAWN = random.Random(0).sample(ATTACKS, len(ATTACKS))
-SLEEPING = [case for case in LASTING if "sleep(" in case[1]][:3]  # those that last, but take no processor time
-SAMPLE = SLEEPING + [[case for case in DRAWN if case[0].startswith(kind)][at] for kind in KINDS for at in range(4)]
+SAMPLE = [case for case in LASTING if "sleep(" in case[1]][:3]  # those that last, but take no processor time
+for kind in KINDS:
+    SAMPLE += random.Random(0).sample([case for case in ATTACKS if case[0].startswith(kind)], 4)
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def host(tmp_path):
     [
         ("A", SAMPLE, 2),
         ("B", SAMPLE, 2),
-        pytest.param("A", EVERY, 8, marks=pytest.mark.processes),
+        pytest.param("A", LASTING + ATTACKS, 8, marks=pytest.mark.processes),
     ],
     ids=["A, of each kind", "B, of each kind", "A"],
     indirect=["each_tier"],
@@ -50,12 +48,10 @@ def test_attacks_fail(each_tier, attacks, at_once, host):
 
     def attack(case) -> str | None:
         """What went wrong."""
-        name, program, tests = case
+        name, program, tests = json.loads(host.fill_in(json.dumps(case)))
         logged = {}
-        completion = f"```python\n{host.fill_in(program)}\n```"
-        tests = json.loads(host.fill_in(json.dumps(tests)))
         started = time.monotonic()
-        (score,) = reward([completion], [tests], log_extra=logged.__setitem__)
+        (score,) = reward([f"```python\n{program}\n```"], [tests], log_extra=logged.__setitem__)
         seconds = time.monotonic() - started
         if score != 0.0 or seconds > TIMEOUT + SLACK:
             return f"{name}: {score}, {logged['code_verdict'][0]}, after {seconds:.1f} s"

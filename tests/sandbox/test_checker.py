@@ -8,6 +8,8 @@ import pytest
 from delta_trl.sandbox import Limits, Outcome, Result, parse_tests
 from delta_trl.sandbox.checker import same_json, same_output
 
+from ..corpus.verdicts import rows
+
 
 SIZE = 4 << 20  # bytes that a program has written
 SECONDS = 0.5  # some times what the slowest takes
@@ -38,30 +40,9 @@ def test_what_is_hostile_is_soon_refused(same, given, expected):
     assert fastest(lambda: not same(given, expected)) < SECONDS
 
 
-@pytest.mark.parametrize(
-    ("given", "expected", "same"),
-    [
-        ("1  2\t3 \n", "1 2 3", True),
-        ("1.0 2", "1 2", True),
-        ("9007199254740992.0", "9007199254740993", False),
-        ("011", "11", False),
-        ("0.0", "1e-10", False),
-        ("0.0000001", "0.0", True),
-        ("1 2 3", "1 2", False),
-        ("1", "1 2", False),
-        ("a  b", "a b", False),
-        ("0.3333333 1", "0.33333333 1", True),
-        ("1\n2", "1 2", False),
-        ("1.00000001e-07", "1e-07", True),
-        ("The total is 12345679.", "The total is 12345678.", False),
-        ("1000", "1e3", False),
-        ("1e+99999999999999999999", "7", False),
-        ("1e-99999999999999999999", "0", False),
-        ("1e+99999999999999999999", "0.5", False),
-    ],
-)
-def test_outputs(given, expected, same):
-    assert same_output(given.encode(), expected) is same
+@pytest.mark.parametrize("row", rows("outputs"))
+def test_outputs(row):
+    assert same_output(row["given"].encode(), row["expected"]) is row["same"]
 
 
 def test_output_is_read_once():
@@ -71,28 +52,24 @@ def test_output_is_read_once():
     assert tests.passes(Result(Outcome.OK, stdout=b"1" * SIZE, reports=reports), range(50)) == [False]
 
 
-@pytest.mark.parametrize(
-    ("value", "expected", "same"),
-    [
-        ("(1, [2.0])", [1, [2]], True),
-        ("2**53 + 1", float(2**53), False),
-        ("0.1 + 0.2", 0.3, True),
-        ("nan", float("nan"), True),
-        ("inf", 1.5, False),
-        ("True", 1, False),
-        ("1", True, False),
-        ("['[{,' * 1000]", ["[{," * 1000], True),
-        ("{2: 'a', 2.5: 'b', None: 0, True: 3}", {"2": "a", "2.5": "b", "null": 0, "true": 3}, True),
-        ("{1: 1, '1': 1}", {"1": 1, "2": 1}, False),
-    ],
-)
-def test_values(sandbox, value, expected, same):
-    tests = parse_tests({"fn_name": "f", "inputs": [[], []], "outputs": [expected, 0]})
-    assert tests.passes_alone(sandbox.execute([tests.job(f"def f(): return {value}", range(1))], Limits()), 0) is same
+@pytest.fixture
+def result_of(sandbox):
+    """The result of a function, and what reads it."""
+
+    def call(value, expected):
+        tests = parse_tests({"fn_name": "f", "inputs": [[], []], "outputs": [expected, 0]})
+        return tests, sandbox.execute([tests.job(f"def f(): return {value}", range(1))], Limits())
+
+    return call
+
+
+@pytest.mark.parametrize("row", rows("values"))
+def test_values(result_of, row):
+    tests, result = result_of(row["value"], row["expected"])
+    assert tests.passes_alone(result, 0) is row["same"]
 
 
 @pytest.mark.parametrize("value", ["{1}", "{(1, 2): 1}"])
-def test_what_json_does_not_have_is_an_exception(sandbox, value):
-    tests = parse_tests({"fn_name": "f", "inputs": [[]], "outputs": [1]})
-    result = sandbox.execute([tests.job(f"def f(): return {value}", range(1))], Limits())
+def test_what_json_does_not_have_is_an_exception(result_of, value):
+    _, result = result_of(value, 1)
     assert (result.outcome, b"TypeError" in result.stderr) == (Outcome.EXCEPTION, True)

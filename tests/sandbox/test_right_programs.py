@@ -18,7 +18,7 @@ from ..corpus.programs import NEEDS_TEMPORARY_DIRECTORY, RIGHT
 def test_right_programs_pass(each_tier, programs):
     """All of them in one batch, as a trainer would have them graded."""
     if sys.prefix.startswith("/tmp/"):  # where programs have another temporary directory
-        programs = [case for case in programs if case[0] != "file in /tmp"]
+        programs = [case for case in programs if case[0] != "right: file in /tmp"]
     logged = {}
     rewards = CodeReward(timeout=5, tier=each_tier, workers=2)(
         [f"```python\n{program}\n```" for _, program, _ in programs],

@@ -16,13 +16,15 @@ ATTACKS: list[Program] = []
 LASTING: list[Program] = []
 RIGHT: list[Program] = []
 NEEDS_TEMPORARY_DIRECTORY: list[Program] = []
-for path in sorted(Path(__file__).parent.glob("*.jsonl")):
+FILES = sorted(Path(__file__).parent.glob("*.jsonl"))
+KINDS = [path.stem for path in FILES if path.stem != "right"]  # of attacks; names begin with them
+for path in FILES:
     for row in map(json.loads, path.read_text().splitlines()):
         if path.stem == "right":
-            name, programs = row["name"], NEEDS_TEMPORARY_DIRECTORY if "needs" in row else RIGHT
+            programs = NEEDS_TEMPORARY_DIRECTORY if "needs" in row else RIGHT
         else:
-            name, programs = f"{path.stem}: {row['name']}", LASTING if "lasts" in row else ATTACKS
-        programs.append((name, row["program"], row["tests"]))
+            programs = LASTING if "lasts" in row else ATTACKS
+        programs.append((f"{path.stem}: {row['name']}", row["program"], row["tests"]))
 
 X = {"inputs": [""], "outputs": ["x"]}
 # What is too long for a row is built here
