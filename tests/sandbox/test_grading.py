@@ -20,15 +20,7 @@ from ..corpus.verdicts import rows
         json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": ["LONG"]}).replace('"LONG"', "1" * 5000),
         {"fn_name": "f", "inputs": [[1]], "outputs": [json.loads("[" * 500 + "]" * 500)]},
         {"fn_name": "f", "inputs": [[np.array([1])]], "outputs": [1]},
-        {"fn_name": "f", "inputs": [[1]], "outputs": [2], "test": "assert f(0) == 1"},
-        {"fn_name": "f", "inputs": [[[1, 2]], [[]]], "outputs": [None, None]},
-        {"fn_name": "f", "inputs": [[1], [2]], "outputs": [[None], [""]]},
-        {"test_imports": "import math", "test_list": ["assert f(0) == 1"]},
-        {"inputs": ["1", "2"], "outputs": ["", "\n"]},
-        {"inputs": ["1"], "outputs": [None]},
-        {"fn_name": "Other().f", "inputs": [[1]], "outputs": [2]},
-        {"test": "def check(candidate): assert candidate(1) == 2", "entry_point": "Solution()"},
-        5,
+        *rows("unreadable"),
     ],
 )
 def test_tests_that_cannot_be_read_are_no_error_of_the_training(tests):

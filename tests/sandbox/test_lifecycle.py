@@ -21,16 +21,21 @@ def wait_until(condition, seconds: float = 10.0) -> bool:
     return condition()
 
 
+def descendants(pid: int | None = None) -> list[psutil.Process]:
+    """The processes that this or another process has started, and those that these have."""
+    return psutil.Process(pid).children(recursive=True)
+
+
 def family(sandbox: Sandbox) -> list[psutil.Process]:
-    """The processes of idle workers."""
-    workers = [psutil.Process(worker.process.pid) for worker in sandbox._pool.idle]
-    return [process for worker in workers for process in [worker, *worker.children(recursive=True)]]
+    """The processes of the one worker, which is idle."""
+    (worker,) = sandbox._pool.idle
+    return [psutil.Process(worker.process.pid), *descendants(worker.process.pid)]
 
 
 def test_starts_late_and_leaves_nothing(each_tier):
-    before = set(psutil.Process().children(recursive=True))
+    before = descendants()
     with Sandbox(tier=each_tier, workers=1) as sandbox:
-        assert set(psutil.Process().children(recursive=True)) == before
+        assert descendants() == before
         thread = threading.Thread(target=sandbox.run, args=("print(1)",))  # whose end is not that of the worker
         thread.start()
         thread.join()
@@ -42,7 +47,7 @@ def test_starts_late_and_leaves_nothing(each_tier):
             assert sandbox.run("print(1)").stdout == b"1\n"
         assert len(os.listdir("/proc/self/fd")) == descriptors
         assert family(sandbox) == processes
-    assert set(psutil.Process().children(recursive=True)) == before
+    assert descendants() == before
 
 
 @pytest.mark.processes
@@ -61,7 +66,7 @@ def test_nothing_outlives_the_trainer(each_tier, end):
     )
     trainer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert trainer.stdout.readline() == b"ready\n"
-    left = psutil.Process(trainer.pid).children(recursive=True)
+    left = descendants(trainer.pid)
     assert len(left) >= 2  # zygote, program
     if end is not None:
         trainer.send_signal(end)

@@ -5,6 +5,7 @@ What tests of the sandbox are checked with, a file for each kind, a row for each
 - `values`: the `value` that a function returns, and whether it is the `same` as what was `expected`
 - `pairs`: `tests`, a program that is `right` and one that is `wrong`
 - `objects`: a `test` of the objects of one program, and whether it `passes`
+- `unreadable`: rows that are not tests in any format
 - `unusable`: `tests` that no program can pass or that a wrong one could, and the `reason`
 """
 
