@@ -15,7 +15,8 @@ FALSE_POSITIVES, FALSE_NEGATIVES = 0.01, 0.04  # at most; None counts as a false
 
 
 def test_each_case_once_and_enough_of_every_kind():
-    assert len({(repr(case["gold"]), repr(case["completion"])) for case in CASES}) == len(CASES) >= 3400
+    asked = {(repr(case["gold"]), repr(case["completion"]), case["prompt"]) for case in CASES}
+    assert len(asked) == len(CASES) >= 3400
     assert 5 <= min(Counter(case["kind"] for case in CASES).values())
 
 
@@ -29,7 +30,8 @@ def test_few_errors_are_known():
 def test_labelled_answers(part):
     """In parts, which several processes may share. Each has one worker: a second one would fill its caches anew."""
     cases = CASES[len(CASES) * part // PARTS : len(CASES) * (part + 1) // PARTS]
-    scores = MathReward(num_workers=1)([case["completion"] for case in cases], [case["gold"] for case in cases])
+    columns = {name: [case[name] for case in cases] for name in ("completion", "gold", "prompt")}
+    scores = MathReward(num_workers=1)(columns["completion"], columns["gold"], prompts=columns["prompt"])
     wrong = [
         f"{case['kind']}: gold {case['gold']!r}, {case['completion']!r}: {score} instead of {case['label']}"
         for case, score in zip(cases, scores, strict=True)
