@@ -43,12 +43,9 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
 
 @contextmanager
 def _named(name: str, kwargs: dict) -> Iterator[None]:
-    """Add to an error which function raised it. A function that ends the process raises an error, too."""
+    """Add to an error which function raised it."""
     try:
-        try:
-            yield
-        except SystemExit as end:
-            raise RuntimeError(f"sys.exit({end.code!r}) would end the training.") from end
+        yield
     except Exception as error:
         completions = kwargs.get("completions") or [None]
         error.add_note(
@@ -73,7 +70,7 @@ def check_rewards(name: str, rewards: Any, completions: list | None) -> list[flo
     expected = f"a list of {len(completions)} finite numbers (of float32), None for what cannot be scored"
     problem = f"The reward function '{name}' returned {rewards!r:.1000}: expected {expected}."
     try:
-        numbers = [math.nan if one is None else float(None if isinstance(one, str) else one) for one in rewards]  # type: ignore[arg-type]
+        numbers = [math.nan if one is None else float(one) for one in rewards]
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(problem) from error
     if len(numbers) != len(completions) or any(abs(number) > LARGEST for number in numbers):

@@ -31,7 +31,6 @@ def test_defaults_are_those_of_the_docstring(called):
         ("soft_overlong_punishment", {}, "needs 'max_completion_len', 'soft_punish_cache'"),
         ("math_reward", {"time_out": 1}, "did you mean 'timeout'"),
         ("think_format_reward", {"strict": True}, "takes no options, got strict"),
-        ("os.path.sep", {}, "not callable"),
     ],
 )
 def test_what_is_wrong_is_said(name, options, message):
@@ -42,7 +41,6 @@ def test_what_is_wrong_is_said(name, options, message):
 def test_users_own_function_from_the_current_directory(tmp_path, monkeypatch):
     (tmp_path / "users_rewards.py").write_text(
         "def short(completions, limit=3, **kwargs):\n    return [float(len(c) <= limit) for c in completions]\n"
-        "def strict(completions, limit=3):\n    return [0.0 for c in completions]\n"
         "class Short:\n    def __init__(self, limit): self.limit = limit\n"
         "    def __call__(self, completions, **kwargs): return [float(len(c) <= self.limit) for c in completions]\n"
     )
@@ -53,5 +51,3 @@ def test_users_own_function_from_the_current_directory(tmp_path, monkeypatch):
     assert bound(completions=["ab", "abcd"]) == [1.0, 1.0]
     assert pickle.loads(pickle.dumps(bound)).__name__ == "short"
     assert get_reward("users_rewards.Short", limit=1)(completions=["ab"]) == [0.0]
-    with pytest.raises(ValueError, match="limitt"):
-        get_reward("users_rewards.strict", limitt=1)

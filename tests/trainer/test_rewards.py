@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,15 +28,10 @@ async def fails_later(completions, **kwargs):
     fails(completions)
 
 
-def ends_the_process(completions, **kwargs):
-    CALLS.append(completions)
-    sys.exit("busy")
-
-
-@pytest.mark.parametrize("func", [fails, fails_later, ends_the_process])
+@pytest.mark.parametrize("func", [fails, fails_later])
 def test_a_failing_reward_is_named_and_not_called_again(make_trainer, func):
     CALLS.clear()
-    with pytest.raises(RuntimeError if func is ends_the_process else KeyError, match="busy") as error:
+    with pytest.raises(KeyError, match="busy") as error:
         make_trainer(reward_funcs=[tiny.reward_letters, func]).train()
     [completions] = CALLS
     [note] = error.value.__notes__
@@ -50,8 +44,8 @@ def test_a_failing_reward_is_named_and_not_called_again(make_trainer, func):
     ("returned", "error"),
     [
         (None, TypeError),
-        ("1" * 8, TypeError),
-        (["1"] * 8, TypeError),
+        ("right", TypeError),
+        (["right"] * 8, TypeError),
         ([0.5], ValueError),
         ([0.0, 1e300] * 4, ValueError),
         ([0.0] * 7 + [math.inf], ValueError),
