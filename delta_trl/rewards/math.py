@@ -1,7 +1,6 @@
 """The mathematics reward: 1.0 if the final answer equals the gold, 0.0 if not, None if the gold cannot be used."""
 
 import functools
-import logging
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,8 +14,6 @@ from .grader.normalization import normalize
 from .grader.words import split_label
 from .reasoning import graded_texts
 
-
-logger = logging.getLogger(__name__)
 
 METRICS: dict[str, str | tuple[str, ...]] = {  # share of the verdicts that begin so
     "timeouts": "timeout",
@@ -49,9 +46,6 @@ class MathReward:
             Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
             not close it scores 0.
 
-    Raises:
-        ValueError: If an option is out of range.
-
     Example:
 
     ```python
@@ -63,8 +57,6 @@ class MathReward:
     __name__ = "math_reward"
 
     def __init__(self, timeout: float = 3.0, num_workers: int = 2, reasoning_opened: bool = False):
-        if timeout <= 0 or num_workers < 1:
-            raise ValueError(f"Need timeout > 0 and num_workers >= 1, got {timeout} and {num_workers}.")
         self.timeout = timeout
         self.num_workers = num_workers
         self.reasoning_opened = reasoning_opened
@@ -102,8 +94,7 @@ class MathReward:
 
         Raises:
             TypeError: If a gold is neither text nor a number.
-            ValueError: If there are not as many golds as completions.
-            RuntimeError: If the workers cannot start at all.
+            ValueError: If there are not as many golds as completions, or `num_workers` is less than 1.
         """
         golds = list(map(_read_gold, solution))
         texts = graded_texts(completions, prompts, self.reasoning_opened)
@@ -117,8 +108,6 @@ class MathReward:
             if verdicts[i] == "right" and is_copied(answers[i] or "", golds[i], prompt):
                 verdicts[i] = "refused: a formula of the prompt"
 
-        if unchecked := verdicts.count(NOT_CHECKED):
-            logger.warning("%d of %d answers could not be checked: no worker was available.", unchecked, len(pairs))
         if log_extra is not None:
             log_extra("gold", golds)
             log_extra("extracted_answer", [answer or "" for answer in answers])

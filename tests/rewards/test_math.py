@@ -4,7 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from delta_trl.rewards import MathReward, code_reward, get_reward, math_reward
+from delta_trl.rewards import code_reward, get_reward, math_reward
 
 
 def test_columns_and_metrics():
@@ -43,6 +43,12 @@ def test_parts_of_messages():
     assert math_reward([[{"role": "assistant", "content": parts}], [{"content": None}]], ["4", "4"]) == [1.0, 0.0]
 
 
+def test_formulas_of_a_chat():
+    """The labelled answers have prompts that are texts."""
+    prompts = [[{"role": "user", "content": f"Factor ${formula}$."}] for formula in ("x^2-1", "x^3-x")]
+    assert math_reward([r"\boxed{x^2-1}"] * 2, ["(x-1)(x+1)"] * 2, prompts=prompts) == [0.0, 1.0]
+
+
 def test_lengths_must_agree():
     with pytest.raises(ValueError, match="zip"):  # Python's own
         math_reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
@@ -52,12 +58,6 @@ def test_a_text_in_place_of_a_list_is_refused():
     for reward in (math_reward, code_reward):
         with pytest.raises(TypeError, match=r"expected a list. Give \[completion\]"):
             reward(r"\boxed{2}", "2")
-
-
-@pytest.mark.parametrize("options", [{"timeout": 0}, {"num_workers": 0}])
-def test_options_out_of_range(options):
-    with pytest.raises(ValueError, match="timeout > 0 and num_workers >= 1"):
-        MathReward(**options)
 
 
 def test_reasoning_that_the_prompt_opens():

@@ -18,7 +18,6 @@ from ...sandbox.pool import WorkerError, WorkerPool
 
 logger = logging.getLogger(__name__)
 
-MEMORY_LIMIT = 1 << 30  # bytes of address space; a worker at work takes about 70 MB
 START_SECONDS = 60.0
 MAX_ATTEMPTS = 3
 MAX_FAILED_STARTS = 3
@@ -43,19 +42,15 @@ class GraderProcess:
     One worker process behind a pipe (see `process.py`).
 
     Raises:
-        WorkerError, OSError: If it does not start; another attempt may succeed.
-        RuntimeError: If none has ever started; standard error has its traceback.
+        WorkerError, OSError: If it does not start; standard error may have a traceback. Another attempt may succeed.
     """
-
-    has_started = False
 
     def __init__(self):
         path = json.dumps([os.path.abspath(entry) for entry in sys.path])
         self.pipe, end = multiprocessing.Pipe()
         with end:
-            numbers = map(str, (end.fileno(), os.getpid(), MEMORY_LIMIT))
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-W", "ignore", "-c", BOOTSTRAP, path, *numbers],
+                [sys.executable, "-I", "-W", "ignore", "-c", BOOTSTRAP, path, str(end.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[end.fileno()],
@@ -67,13 +62,10 @@ class GraderProcess:
             if self._receive(START_SECONDS) is None:
                 raise WorkerError(f"A reward worker was not ready within {START_SECONDS:.0f} s.")
         except (EOFError, ConnectionError):
-            if (status := self.kill()) > 0 and not GraderProcess.has_started:
-                raise RuntimeError("A reward worker cannot start: its traceback is above.") from None
-            raise WorkerError(f"A reward worker ended with status {status} before it was ready.") from None
+            raise WorkerError(f"A reward worker ended with status {self.kill()} before it was ready.") from None
         except BaseException:
             self.kill()
             raise
-        GraderProcess.has_started = True
 
     def _receive(self, seconds: float) -> str | None:
         """The next reply; `None` if none comes in that time. Raises EOFError or OSError if the process has ended."""
@@ -135,9 +127,6 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
         pool (`WorkerPool[GraderProcess]`): From `get_pool`.
         pairs (`list[tuple[str, str | None]]`): Golds and answers.
         seconds (`float`): Time limit of each check.
-
-    Raises:
-        RuntimeError: If workers cannot start at all.
     """
     failed_starts: list[Exception] = []
 

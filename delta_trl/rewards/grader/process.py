@@ -11,6 +11,7 @@ import signal
 from multiprocessing.connection import Connection
 
 
+MEMORY_LIMIT = 1 << 30  # bytes of address space; a worker at work takes about 70 MB
 PARENT_CHECK_SECONDS = 2.0
 GRACE_SECONDS = 1.0
 
@@ -31,12 +32,11 @@ def read_job(pipe: Connection, parent_pid: int) -> dict | None:
         return None
 
 
-def main(descriptor: int, parent_pid: int, memory_limit: int) -> None:
+def main(descriptor: int, parent_pid: int) -> None:
     """Serve jobs from a pipe until the parent goes away."""
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    limit = memory_limit if hard == resource.RLIM_INFINITY else min(memory_limit, hard)
     # A huge allocation raises MemoryError here, and never wakes the OOM killer.
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, hard))
     from .comparison import judge
 
     pipe = Connection(descriptor)

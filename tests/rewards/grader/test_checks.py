@@ -99,9 +99,7 @@ def test_an_outage_is_not_a_wrong_answer(pool, new_pool, monkeypatch, caplog, na
 def test_a_worker_that_cannot_import_says_why(new_pool, monkeypatch, capfd):
     broken = "import sys; sys.modules['latex2sympy2_extended'] = None\n" + checks.BOOTSTRAP
     monkeypatch.setattr(checks, "BOOTSTRAP", broken)
-    monkeypatch.setattr(GraderProcess, "has_started", False)
-    with pytest.raises(RuntimeError, match="cannot start"):
-        run(new_pool, ("1", "1"))
+    assert run(new_pool, ("1", "1")) == ["not checked"]
     assert "latex2sympy2_extended" in capfd.readouterr().err
 
 
