@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from ..sandbox.unit_tests import METHOD, CallTests, Suite, Tests
@@ -29,29 +29,21 @@ DEFINED = re.compile(r"^(?:[ \t]*+(?:async +)?(?:def|class) +|(?=\w+ *(?::[^=\n]
 CALLED = re.compile(r"(?<![\w.])(\w++)[ \t]*+\(")
 READS = re.compile(r"\b(?:input|open) *\(|\b(?:stdin|fileinput)\b|\bos\.read\b")
 CODE_IN_PROMPT = re.compile(r"(?m:^)(?:from [\w.]+ import |import \w|(?:async )?def |class |@\w).*", re.DOTALL)
-LANGUAGES = {"python": 2, "": 1}  # likely ones of programs
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
 FENCED = re.compile(r"^[ \t]*+(?:```|~~~)", re.MULTILINE)
 
 
-class Fence(NamedTuple):
-    """A line that opens or closes a block: what stands before its backticks or tildes, these, and the text after."""
-
-    lead: str
-    mark: str
-    info: str
-
-    @property
-    def language(self) -> str:
-        return "python" if PYTHON.match(self.info) else self.info.partition(" ")[0].lower()
-
-    def ends(self, opening: "Fence") -> bool:
-        """Whether it ends a block. One that is indented further is part of the block, as in a docstring's example."""
-        return self.mark.startswith(opening.mark) and len(self.lead) <= len(opening.lead) + 3
+def likelihood(info: str) -> int:
+    """How likely a block is a program by what stands after its opening backticks: 2 for Python, 1 for nothing."""
+    if PYTHON.match(info.strip()):
+        return 2
+    return 0 if info.strip() else 1
 
 
-def read_fence(line: str) -> Fence | None:
-    match = FENCE.fullmatch(line)
-    return Fence(match["lead"], match["mark"], match["info"].strip()) if match else None
+def ends(fence: re.Match, opening: re.Match) -> bool:
+    """Whether a fence ends a block. One that is indented further is part of the block, as in a docstring's example."""
+    is_indented = len(fence["lead"]) > len(opening["lead"]) + 3
+    return fence["mark"].startswith(opening["mark"]) and not is_indented
 
 
 def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> str | None:
@@ -86,28 +78,32 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     return continued if continues else program
 
 
-def read_blocks(text: str) -> list[tuple[str, str]]:
-    """Language and content of each fenced block that is not blank; without such blocks, the text as Python."""
-    blocks: list[tuple[str, str]] = []
-    opening: Fence | None = None
+def read_blocks(text: str) -> list[tuple[int, str]]:
+    """Likelihood and content of each fenced block that is not blank; without such blocks, the text as Python."""
+    blocks: list[tuple[int, str]] = []
+    opening: re.Match | None = None
     lines: list[str] = []
-    for line in text.split("\n"):
-        fence = read_fence(line)
+    for line in LINE.findall(text):
+        fence = FENCE.fullmatch(line)
         if opening is None and THINK_TAG.search(line):
             return []  # unclosed reasoning; inside a block the tag is part of the program
-        if opening is None and fence and not blocks and not fence.info and BEGINS_AS_CODE.match(text):
-            blocks.append(("", "\n".join([*lines, ""])))  # a fence that closes what the prompt has opened
-        elif fence and (opening is None or fence.ends(opening)):
-            if opening is not None:
-                blocks.append((opening.language, textwrap.dedent("\n".join([*lines, ""]))))
-            opening = fence if opening is None or fence.language == "python" else None
-            lines = []
-        else:
+        if fence is None or (opening is not None and not ends(fence, opening)):
             lines.append(line)
+            continue
+        likely = likelihood(fence["info"])
+        if opening is not None:
+            blocks.append((likelihood(opening["info"]), "".join(lines)))
+            opening = fence if likely == 2 else None
+        elif not blocks and likely == 1 and BEGINS_AS_CODE.match(text):
+            blocks.append((1, "".join(lines)))  # the fence closes what the prompt has opened
+        else:
+            opening = fence
+        lines = []
     if opening is not None:  # the completion ends inside its last block
-        content = "\n".join(lines).removesuffix(opening.mark)  # print(1)```
-        blocks.append((opening.language, textwrap.dedent(content)))
-    return [block for block in blocks if block[1].strip()] or [("python", text)]
+        content = "".join(lines).removesuffix(opening["mark"])  # print(1)```
+        blocks.append((likelihood(opening["info"]), content))
+    written = [(likely, textwrap.dedent(code)) for likely, code in blocks if code.strip()]
+    return written or [(2, text)]
 
 
 def called_names(tests: Tests | None) -> set[str]:
@@ -122,12 +118,11 @@ def called_names(tests: Tests | None) -> set[str]:
     return set(CALLED.findall(code)).difference(DEFINED.findall(code))
 
 
-def last_program(blocks: list[tuple[str, str]], asked: set[str]) -> str:
+def last_program(blocks: list[tuple[int, str]], asked: set[str]) -> str:
     """The last of the blocks that suit best; see `extract_program`."""
 
-    def rank(block: tuple[str, str]) -> tuple[bool, int]:
-        language, code = block
-        likely = LANGUAGES.get(language, 0)
+    def rank(block: tuple[int, str]) -> tuple[bool, int]:
+        likely, code = block
         suits = asked <= set(DEFINED.findall(code)) if asked else READS.search(code) is not None
         return suits, likely
 
