@@ -4,7 +4,7 @@ A completion has exactly one answer:
 
 1. Reasoning is dropped: only text after the last `</think>` counts. A `<think>` that stays open leaves no answer.
 2. The last balanced `\boxed{...}` or `\fbox{...}` counts. Boxes with nothing but separators between them are one list.
-   A last box that is not closed leaves no answer.
+   A box that is not closed leaves no answer.
 3. Without a box, the rest of the line after the last `<answer>`, `####`, "Answer:", "the answer is" (or the like in
    Chinese, Russian, Spanish, French, German) or heading "Final Answer" counts.
 
@@ -20,7 +20,6 @@ Completions = list[str] | list[list[dict]]
 """Texts, or conversations as lists of messages."""
 
 THINK_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>")
-BOX = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{")
 BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
 SEPARATORS = re.compile(
     r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*\{\s*,?\s*(?:and|or)\s*\})*"
@@ -59,51 +58,40 @@ def extract_answer(text: str) -> str | None:
     if tags and not tags[-1][1]:
         return None
     text = text[tags[-1].end() :] if tags else text
-    boxes = find_boxes(text)
-    if boxes:
-        answer = ", ".join(_last_group(text, boxes))
-    else:
-        answer = "" if boxes is None else _after_mark(text)
+    answer = _in_boxes(text)
+    if answer is None:
+        answer = _after_mark(text)
     return answer if 0 < len(answer) <= MAX_ANSWER_LENGTH else None
 
 
 def extract_gold(solution: str) -> str:
-    r"""The gold: after the last `####`, else as in a completion, else the whole text."""
-    if "####" in solution:
-        return solution.rpartition("####")[2].strip()
-    if BOX.search(solution):
-        return extract_answer(solution) or ""
-    return _after_mark(solution) or solution
+    """The gold: found as in a completion, else the whole text."""
+    return extract_answer(solution) or solution
 
 
-def find_boxes(text: str) -> list[tuple[int, int, str]] | None:
-    """Start, end and content of the outermost balanced boxes that hold something; None if the last is not closed."""
+def _in_boxes(text: str) -> str | None:
+    """The last boxes with only separators between them, as a list. None without a box; empty if a box stays open."""
     opened: list[re.Match] = []
-    boxes: list[tuple[re.Match, re.Match]] = []  # their beginnings and closing braces
-    last = BOX.search(text)
-    for token in BOX_TOKEN.finditer(text, last.start()) if last else ():
+    open_boxes = 0
+    group: list[str] = []
+    end = 0  # of the box before
+    for token in BOX_TOKEN.finditer(text):
         if token[1] or token[0] == "{":
             opened.append(token)
-            last = token if token[1] else last
-        elif token[0] == "}" and opened and (box := opened.pop())[1]:
-            while boxes and boxes[-1][0].start() > box.start():  # boxes inside this one
-                boxes.pop()
-            boxes.append((box, token))
-    if last in opened:
-        return None
-    found = [(box.start(), end.end(), text[box.end() : end.start()].strip()) for box, end in boxes]
-    return [box for box in found if box[2]]
-
-
-def _last_group(text: str, boxes: list[tuple[int, int, str]]) -> list[str]:
-    """The contents of the last box and of those before it with only separators in between."""
-    group = [boxes[-1][2]]
-    for (_, end, content), (start, _, following) in zip(boxes[-2::-1], boxes[:0:-1], strict=True):
-        if not SEPARATORS.fullmatch(text, end, start):
-            break
-        if content != following:  # the same answer twice is one answer
-            group.append(content)
-    return group[::-1]
+            open_boxes += token[0] != "{"
+        elif token[0] == "}" and opened and (opening := opened.pop())[1]:
+            open_boxes -= 1
+            content = text[opening.end() : token.start()].strip()
+            if open_boxes or not content:
+                continue
+            if not SEPARATORS.fullmatch(text, end, opening.start()):
+                group = []
+            if content not in group[-1:]:  # the same answer twice is one answer
+                group.append(content)
+            end = token.end()
+    if open_boxes:
+        return ""
+    return ", ".join(group) or None
 
 
 def _after_mark(text: str) -> str:
