@@ -1,5 +1,6 @@
 """The nesting of brackets in a text, and its parts outside of them."""
 
+import itertools
 import re
 
 
@@ -11,12 +12,10 @@ BRACKET = re.compile(
 
 def depths(text: str) -> list[int]:
     """How many brackets and environments are open before each character, and at the end. All kinds count alike."""
-    found, depth = [0], 0
+    changes = [0] * len(text)
     for bracket in BRACKET.finditer(text):
-        found += [depth] * (bracket.start() + 1 - len(found))
-        depth += 1 if bracket["opening"] else -1
-        found.append(depth)
-    return found + [depth] * (len(text) + 1 - len(found))
+        changes[bracket.start()] = 1 if bracket["opening"] else -1
+    return [0, *itertools.accumulate(changes)]
 
 
 def is_balanced(text: str) -> bool:
@@ -27,7 +26,9 @@ def is_balanced(text: str) -> bool:
 
 def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
     """Split where `pattern` matches outside all brackets and environments."""
-    parts, start, nesting = [], 0, depths(text)
+    nesting = depths(text)
+    parts = []
+    start = 0
     for match in pattern.finditer(text):
         if nesting[match.start()] == 0:
             parts.append(text[start : match.start()])

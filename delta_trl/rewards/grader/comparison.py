@@ -1,5 +1,6 @@
 """Whether an answer equals the gold: one function for each type of value."""
 
+import itertools
 import operator
 import re
 from collections.abc import Callable
@@ -24,10 +25,8 @@ from .values import (
     RealSet,
     Term,
     Tuple,
-    Value,
     Words,
     kind,
-    read_number,
 )
 
 
@@ -60,9 +59,6 @@ def _is_right(gold: Target, answer: str) -> bool:
     """Whether an answer in the normal spelling equals the gold."""
     if answer == gold.text:
         return True
-    wanted, numeral = gold.readings[0], read_number(answer)
-    if numeral is not None:
-        return equal_numbers(wanted, numeral) if isinstance(wanted, Number) else equal(gold.readings, (numeral,))
     refuse_large_text(gold.text, answer)
     bare, bound = without_condition(answer)
     if bound and gold.bound:  # any name will do
@@ -80,9 +76,10 @@ def equal(gold: Readings, answer: Readings) -> bool:
     if isinstance(gold[0], Equation) and gold[0].relates_unknowns:
         gold = gold[:1]
     shared = next((kind(one) for one in gold if kind(one) in map(kind, answer)), Words)
-    pairs = [(one, other) for one in gold for other in answer if kind(one) == kind(other) == shared]
     refused = ""
-    for one, other in pairs:
+    for one, other in itertools.product(gold, answer):
+        if not kind(one) == kind(other) == shared:
+            continue
         try:
             if COMPARE[shared](one, other):
                 return True
@@ -97,6 +94,11 @@ def equal(gold: Readings, answer: Readings) -> bool:
 def _refuse(reason: str) -> None:
     if reason:
         raise RefusedError(reason)
+
+
+def _disagree(name: str | None, other: str | None) -> bool:
+    """Whether two names are given and are different."""
+    return None not in (name, other) and name != other
 
 
 def _equal_elements(gold: Readings, answer: Readings) -> bool:
@@ -121,7 +123,7 @@ def equal_numbers(gold: Term, answer: Term) -> bool:
     return True
 
 
-def equal_quantities(gold: Value, answer: Value) -> bool:
+def equal_quantities(gold: Term | Quantity, answer: Term | Quantity) -> bool:
     """Compare two values with or without units. A missing unit is forgiven, one of another dimension is not."""
     if isinstance(gold, Term) and isinstance(answer, Term):
         return equal_numbers(gold, answer)
@@ -140,8 +142,7 @@ def equal_quantities(gold: Value, answer: Value) -> bool:
     return equal_numbers(wanted.value, given.value)
 
 
-def _with_unit(value: Value) -> Quantity:
-    assert isinstance(value, Term | Quantity)
+def _with_unit(value: Term | Quantity) -> Quantity:
     return value if isinstance(value, Quantity) else Quantity(value, sympy.S.One, {})
 
 
@@ -165,7 +166,7 @@ def equal_choices(gold: Choice, answer: Choice) -> bool:
 
 def equal_tuples(gold: Tuple, answer: Tuple) -> bool:
     """Compare elements in order; labels have to agree if both have one."""
-    if len(gold.items) != len(answer.items) or (gold.label and answer.label and gold.label != answer.label):
+    if len(gold.items) != len(answer.items) or _disagree(gold.label, answer.label):
         return False
     return all(equal(one, other) for one, other in zip(gold.items, answer.items, strict=True))
 
@@ -174,8 +175,8 @@ def equal_collections(gold: Collection, answer: Collection) -> bool:
     """Compare elements without order. Each of the gold's takes one of the answer's: multiplicities count."""
     if len(gold.items) != len(answer.items):
         return False
-    left = sorted(answer.items, key=lambda item: item not in gold.items)
-    for one in sorted(gold.items, key=lambda item: item not in answer.items):
+    left = list(answer.items)
+    for one in gold.items:
         found = next((other for other in left if _equal_elements(one, other)), None)
         if found is None:
             return False
@@ -185,7 +186,7 @@ def equal_collections(gold: Collection, answer: Collection) -> bool:
 
 def equal_sets(gold: RealSet, answer: RealSet) -> bool:
     """Compare two sets of real numbers, whose bounds have to be worked out."""
-    if gold.name and answer.name and gold.name != answer.name:
+    if _disagree(gold.name, answer.name):
         return False
     _refuse(undone_in_set(gold, answer))
     return gold.points.symmetric_difference(answer.points).is_empty is True
@@ -196,8 +197,7 @@ def equal_equations(gold: Equation, answer: Equation) -> bool:
     Compare two equations. A relation of unknowns equals a proportional one. Where the left side of the gold only names
     a value, an answer has the same value under that name, or without a name.
     """
-    have_other_names = gold.name and answer.name and gold.name != answer.name
-    gives_value = not gold.relates_unknowns and not have_other_names
+    gives_value = not gold.relates_unknowns and not _disagree(gold.name, answer.name)
     is_number = gives_value and isinstance(gold.value[0], Number)  # `2x = 10` is not solved
     if not is_number and is_proportional(gold, answer):
         _refuse(undone_in_equation(gold, answer))

@@ -25,14 +25,12 @@ WORK = {
     "rounding": r"\\(?:[lr]floor|[lr]ceil)",
     "gamma": r"\\Gamma\s*\(",
 }
-# latex2sympy does not see these, or reads them as something else.
-HIDING = {
+# latex2sympy does not see the first of these, or reads them as something else. The others are large.
+REFUSED = {
     "hidden text": r"\\(?:[hv]?phantom|(?:text)?color|[bx]?cancel|sout|not|rule|href|tag|def|let|xrightarrow)",
     "subscript on a number": r"\d\s*\)?\s*_",
     "prime after a number": r"\d\s*'|\)\s*'",
     "question": r"\?",
-}
-LARGE = {
     "too long an exponent": r"\^\s*\{?\s*[-+]?\s*\d{5,}",
     "tower": r"\^\s*\{[^{}]*\d\s*\^",
     "too large a factorial": r"\d{5,}\s*\)?\s*!|!\s*\)?\s*!",
@@ -65,7 +63,7 @@ def operations(text: str) -> int:
 
 def refuse_large_text(gold: str, answer: str) -> None:
     """Refuse what is dangerous to parse or to evaluate, or is not seen, unless the gold has it too."""
-    for name, pattern in (HIDING | LARGE).items():
+    for name, pattern in REFUSED.items():
         if re.search(pattern, answer) and not re.search(pattern, gold):
             raise RefusedError(name)
     if max(depths(answer)) > MAX_NESTING or answer.count("\\") > max(MAX_COMMANDS, 2 * gold.count("\\")):

@@ -4,7 +4,6 @@ Nothing here changes or drops a value. math-verify's own normalisation drops a t
 so that `42\text{ (or 43)}` equals 42 there. Here text stays, as `\text{...}`, and is later read as a unit or as words.
 """
 
-import functools
 import re
 import unicodedata
 
@@ -84,7 +83,6 @@ BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
         ),
     )
 )  # fmt: skip
-PLAIN = re.compile(r"-?\d+(?:\.\d+|/\d+)?", re.ASCII)
 THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
 NESTED = r"(?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+"
@@ -94,8 +92,6 @@ ROOT, POWER = (re.compile(rf"({sign}){UNBRACED}") for sign in (r"\\sqrt\s?(?:\[[
 
 def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold."""
-    if PLAIN.fullmatch(text):
-        return text
     text = _from_unicode(text)
     if "\\begin" not in text:  # a doubled backslash; in a matrix it ends a row
         text = re.sub(r"\\\\(?=[A-Za-z$%{}])", r"\\", text)
@@ -127,11 +123,10 @@ def _replaced(text: str, table: list[tuple[re.Pattern, str]]) -> str:
 def _from_unicode(text: str) -> str:
     if text.isascii():
         return text
-    plain = functools.partial(unicodedata.normalize, "NFKC")
-    text = re.sub("[¼-¾⅐-⅞]", lambda match: "\\frac{" + plain(match[0]).replace("⁄", "}{") + "}", text)
-    text = re.sub("[⁰¹²³⁴-⁹⁺⁻ⁿ⁽⁾]+", lambda match: f"^{{{plain(match[0])}}}", text)
-    text = re.sub("[₀-₉₊₋ₙ]+", lambda match: f"_{{{plain(match[0])}}}", text)
-    return plain(text.translate(UNICODE))
+    text = re.sub("[¼-¾⅐-⅞]", r" \g<0>", text)  # 2½ is 2 1/2
+    text = re.sub("[⁰¹²³⁴-⁹⁺⁻ⁿ⁽⁾]+", r"^{\g<0>}", text)
+    text = re.sub("[₀-₉₊₋ₙ]+", r"_{\g<0>}", text)
+    return unicodedata.normalize("NFKC", text.translate(UNICODE)).translate(UNICODE)  # ⁻ is then − and -
 
 
 def _font(match: re.Match) -> str:

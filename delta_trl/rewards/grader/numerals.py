@@ -18,10 +18,8 @@ REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\d+)\}?|\((
 ELLIPSIS = re.compile(r"(\d*)\.(\d*?)((\d{1,6}?)\4{2,})\s*\\[lc]?dots")
 
 
-def exact(text: str) -> Fraction | int | None:
+def exact(text: str) -> Fraction | None:
     r"""The value of a numeral; None for any other text, such as `48 \div 2`, `2^{10}` or `\sqrt{4}`."""
-    if text.isascii() and text.isdigit():
-        return int(text)
     match = SIGNED.fullmatch(text)
     if match is None:
         return None

@@ -49,6 +49,7 @@ UNREAD = re.compile(
 )
 NAMING = re.compile(r"[A-Za-z]|[A-Z]{2,3}|\\[a-z]+|[A-Za-z]\s*\([^()=]*\)|\\angle\s*[A-Z]{1,3}")
 SENTENCE = re.compile(rf"(?=.*\d)(?:.*?{WORD}){{4}}|(?:.*?{WORD}){{{MAX_GOLD_WORDS + 1}}}", re.DOTALL)
+NAMED_VALUE = re.compile(rf"\s*({NAME.pattern})\s*=\s*([^=<>]+?)\s*")
 JOINT = re.compile(r"[\s,;]|\band\b")
 LETTERS = re.compile("[A-J]{2,}")  # of several choices
 CONSTANTS = ("e", "i", "\\pi", "\\infty")
@@ -80,8 +81,6 @@ class Target(NamedTuple):
 def read_gold(gold: str) -> Target | None:
     """A gold; None if it cannot be used: empty, too long, or of no type that is compared."""
     text = normalize(gold) if len(gold) <= MAX_GOLD_LENGTH else ""
-    if (numeral := read_number(text)) is not None:
-        return Target(text, (numeral,))
     if not text or UNREAD.search(text) or SENTENCE.match(ENVIRONMENT.sub("", text)):
         return None
     bare, bound = without_condition(text)
@@ -198,10 +197,10 @@ def _read_system(text: str) -> Readings:
         systems = [split_elements(text)]
     points = []
     for system in systems:
-        sides = [split_top_level(equation, EQUALITY) for equation in system]
-        pairs = [tuple(map(str.strip, pair)) for pair in sides]
-        if len(pairs) < 2 or not all(len(pair) == 2 and NAME.fullmatch(pair[0]) for pair in pairs):
+        equations = list(map(NAMED_VALUE.fullmatch, system))
+        if len(equations) < 2 or None in equations:
             return ()
+        pairs = [equation.groups() for equation in equations]
         together = Collection(tuple(read(value) for _, value in pairs))
         point = _named(pairs)
         if point is None or (len(systems) == 1 and re.search(OR, text)):

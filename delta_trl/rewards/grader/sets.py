@@ -28,10 +28,9 @@ def read_set(text: str) -> RealSet | None:
     if builder := BUILDER.fullmatch(text):
         inner = read_set(builder[2])
         return inner and RealSet(inner.points, None, inner.bounds)
-    if len(pieces := split_top_level(text, UNION)) > 1:
-        return _joined(pieces, sympy.Union)
-    if len(pieces := split_top_level(text, WITHOUT)) == 2:
-        return _joined(pieces, sympy.Complement)
+    for sign, join in ((UNION, sympy.Union), (WITHOUT, sympy.Complement)):
+        if len(pieces := split_top_level(text, sign)) > 1:
+            return _joined(pieces, join)
     if len(pieces := split_top_level(text, SEPARATOR)) > 1:
         if re.fullmatch(r".*\\neq[^<>]*", pieces[0]) and not any(map(INEQUALITY.search, pieces[1:])):
             name = pieces[0].partition("\\neq")[0]  # `x \neq 1, 2` excludes both

@@ -68,11 +68,15 @@ charge 1 coulomb
 none .01 percent %
 none 1 radian rad
 """
-UNITS = dict.fromkeys(("degree", "deg", "°"), (sympy.pi / 180, "none"))
+UNITS = dict.fromkeys(("degree", "degrees", "deg", "°"), (sympy.pi / 180, "none"))
 for row in TABLE.strip().splitlines():
     dimension, factor, *names = row.split()
-    for prefix, size in [("", "1"), *(re.findall(r"(\S+) (\S+)", PREFIXES) if "*" in names else ())]:
-        UNITS |= {prefix + name: (sympy.Rational(factor) * sympy.Rational(size), dimension) for name in names}
+    prefixes = re.findall(r"(\S+) (\S+)", PREFIXES) if "*" in names else []
+    for prefix, size in [("", "1"), *prefixes]:
+        unit = (sympy.Rational(factor) * sympy.Rational(size), dimension)
+        for name in names:
+            UNITS[prefix + name] = unit
+            UNITS[f"{prefix}{name}s"] = unit
 UNIT = (
     rf"(?:{TEXT}|\^\\circ|\\usd|[%°€£¢Ω]|/|\\cdot(?=\s*\\text)|(?<=[\s/])[A-Za-z](?![A-Za-z])"
     r"|(?<![\\A-Za-z])[A-Za-zµμ]{2,}\.?)(?:\s*\^\s*(?:\d|\{\s*-?\d\s*\}))?"
@@ -116,22 +120,19 @@ def parse_unit(text: str) -> Unit | None:
         text = pattern.sub(replacement, text)
     if TOKEN.sub("", text).strip():
         return None
-    factor, powers, sign = sympy.S.One, collections.Counter[str](), 1
+    factor = sympy.S.One
+    powers = collections.Counter[str]()
+    sign = 1
     for match in TOKEN.finditer(text):
         if match["slash"]:
             sign = -1
-        elif match["word"]:
-            if (known := _look_up(match["word"])) is None:
+        if word := match["word"]:
+            known = UNITS.get(word) or UNITS.get(word.lower() if len(word) > 1 else "")  # 5M is not 5 m
+            if known is None:
                 return None
             power = sign * int(match["power"] or 1)
             factor *= known[0] ** power
             powers[known[1]] += power
-    return (factor, {name: power for name, power in powers.items() if power and name != "none"}) if powers else None
-
-
-def _look_up(word: str) -> tuple[sympy.Expr, str] | None:
-    lower = word.lower()
-    for spelling in (word, lower, lower.removesuffix("s")):
-        if spelling in UNITS and (spelling == word or len(word) > 1):  # 5M is not 5 m
-            return UNITS[spelling]
-    return None
+    if not powers:
+        return None
+    return factor, {dimension: power for dimension, power in powers.items() if power and dimension != "none"}
