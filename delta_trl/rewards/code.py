@@ -70,12 +70,12 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     begin = CODE_IN_PROMPT.search(prompt.rpartition("```")[2])
     begun = begin[0] if begin else ""
     everything = "\n".join([begun, *(content for _, content in blocks)])
-    asked = called_names(tests).intersection(DEFINED.findall(everything))
+    asked = called_names(tests) & defined_names(everything)
     program = last_program(blocks, asked)
     written = FENCED.split(text, maxsplit=1)[0]
     continued = begun + (written if written.strip() else f"\n{program}")
-    continues = asked.difference(DEFINED.findall(program)) and asked <= set(DEFINED.findall(continued))
-    return continued if continues else program
+    is_whole = asked <= defined_names(program)
+    return program if is_whole or not asked <= defined_names(continued) else continued
 
 
 def read_blocks(text: str) -> list[tuple[int, str]]:
@@ -115,7 +115,12 @@ def called_names(tests: Tests | None) -> set[str]:
     if tests.entry_point:
         return {tests.entry_point.removeprefix(METHOD)}
     code = "\n".join([tests.setup, *tests.units])
-    return set(CALLED.findall(code)).difference(DEFINED.findall(code))
+    return set(CALLED.findall(code)) - defined_names(code)
+
+
+def defined_names(code: str) -> set[str]:
+    """The functions, classes and names that code defines."""
+    return set(DEFINED.findall(code))
 
 
 def last_program(blocks: list[tuple[int, str]], asked: set[str]) -> str:
@@ -123,7 +128,7 @@ def last_program(blocks: list[tuple[int, str]], asked: set[str]) -> str:
 
     def rank(block: tuple[int, str]) -> tuple[bool, int]:
         likely, code = block
-        suits = asked <= set(DEFINED.findall(code)) if asked else READS.search(code) is not None
+        suits = asked <= defined_names(code) if asked else READS.search(code) is not None
         return suits, likely
 
     return max(reversed(blocks), key=rank)[1]

@@ -135,11 +135,12 @@ def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
     The gold's own terms are not, nor is the letter of a choice.
     """
     value = SIDES.split(normalize(answer))[-1]
-    if split_label(gold)[0] or not operations(value):
+    is_choice = split_label(gold)[0] is not None
+    if is_choice or not operations(value):
         return False
     asked = prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt))
     written = {_terms(answer), _terms(value)}
-    return not written & _formulas(gold) and not written.isdisjoint(_formulas(asked))
+    return bool(written & _formulas(asked)) and not written & _formulas(gold)
 
 
 @functools.lru_cache(maxsize=256)

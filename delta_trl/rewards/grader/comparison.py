@@ -127,7 +127,8 @@ def equal_quantities(gold: Term | Quantity, answer: Term | Quantity) -> bool:
     """Compare two values with or without units. A missing unit is forgiven, one of another dimension is not."""
     if isinstance(gold, Term) and isinstance(answer, Term):
         return equal_numbers(gold, answer)
-    wanted, given = _with_unit(gold), _with_unit(answer)
+    wanted = _with_unit(gold)
+    given = _with_unit(answer)
     have_one_dimension = wanted.powers == given.powers
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
         if not have_one_dimension:

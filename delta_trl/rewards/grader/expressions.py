@@ -24,7 +24,8 @@ def equal_expressions(gold: str, answer: str) -> bool:
 
 def equal_parsed(gold: sympy.Basic, answer: sympy.Basic) -> bool:
     """Compare two parsed texts. A decimal answer to an exact gold must be exact: 3.14159265358979 is not π."""
-    first, second = _with_fractions(gold), _with_fractions(answer)
+    first = _with_fractions(gold)
+    second = _with_fractions(answer)
     if isinstance(first, sympy.Expr) and isinstance(second, sympy.Expr):
         return _same_value(first, second, gold.has(sympy.Float))
     return first == second
@@ -34,14 +35,16 @@ def is_proportional(gold: Equation, answer: Equation) -> bool:
     """Whether two equations or inequalities say the same: left minus right side is proportional."""
     try:
         sides = parse_together(gold.left.text, gold.right.text, answer.left.text, answer.right.text)
-        first, second = sides[0] - sides[1], sides[2] - sides[3]
+        first = sides[0] - sides[1]
+        second = sides[2] - sides[3]
         symbols = first.free_symbols
     except (UnreadableError, TypeError, AttributeError):
         return False
     if not symbols or gold.sign != answer.sign:
         return False
     for point in points(symbols):
-        value, other = evaluate(first.subs(point)), evaluate(second.subs(point))
+        value = evaluate(first.subs(point))
+        other = evaluate(second.subs(point))
         if value and other:
             is_turned = gold.sign in ("<", "\\le") and not (value / other).is_positive
             return not is_turned and _same_value(first, second * value / other, True)
@@ -86,7 +89,8 @@ def nearly_equal(first: sympy.Expr, second: sympy.Expr, tolerance: sympy.Float =
 
 def points(symbols: set[sympy.Symbol]) -> Iterator[dict[sympy.Symbol, sympy.Float]]:
     """Random points with all signs, then integers. Decimals, because sympy factors powers of fractions."""
-    rng, names = random.Random(0), sorted(symbols, key=str)
+    rng = random.Random(0)
+    names = sorted(symbols, key=str)
     for low, high in RANGES:
         yield {name: sympy.Float(rng.uniform(low, high), 2 * DIGITS) for name in names}
     for _ in range(4):  # (-1)^n is real at whole numbers only

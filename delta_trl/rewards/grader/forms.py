@@ -7,7 +7,6 @@ from .numerals import exact
 
 
 MAX_NESTING = 12  # sympy takes seconds for the value of deeper fractions
-MAX_COMMANDS = 40
 
 # Operations that leave the work to the grader. An answer may use one if the gold does.
 WORK = {
@@ -63,8 +62,8 @@ def operations(text: str) -> int:
 
 def refuse_large_text(gold: str, answer: str) -> None:
     """Refuse what is dangerous to parse or to evaluate, or is not seen, unless the gold has it too."""
-    for name, pattern in REFUSED.items():
+    for reason, pattern in REFUSED.items():
         if re.search(pattern, answer) and not re.search(pattern, gold):
-            raise RefusedError(name)
-    if max(depths(answer)) > MAX_NESTING or answer.count("\\") > max(MAX_COMMANDS, 2 * gold.count("\\")):
+            raise RefusedError(reason)
+    if max(depths(answer)) > MAX_NESTING:
         raise RefusedError("too deeply nested")

@@ -24,12 +24,15 @@ BRACKETED = re.compile(r"[A-Z]?\s*(\(|\[|\\lbrace|\\langle)(.*)(\)|\]|\\rbrace|\
 def read_list(text: str) -> tuple[str, list[str]]:
     """Brackets and elements. Brackets are "" for a bare list and for a single value, ":" for a ratio of three."""
     text = text.strip()
-    if (match := BRACKETED.fullmatch(text)) and is_balanced(match[2]):
-        brackets, elements = match[1] + match[3], split_elements(match[2])
+    match = BRACKETED.fullmatch(text)
+    if match and is_balanced(match[2]):
+        brackets = match[1] + match[3]
+        elements = split_elements(match[2])
+        is_vector = match[1] == "\\langle" or (brackets == "[]" and len(elements) > 2)
         if len(elements) > 1 or match[1] == "\\lbrace":
-            is_vector = match[1] == "\\langle" or (brackets == "[]" and len(elements) > 2)
             return "()" if is_vector else brackets, elements
-    if len(terms := split_top_level(text, RATIO)) > 2:
+    terms = split_top_level(text, RATIO)
+    if len(terms) > 2:
         return ":", terms
     return "", split_elements(text)
 

@@ -52,7 +52,7 @@ SENTENCE = re.compile(rf"(?=.*\d)(?:.*?{WORD}){{4}}|(?:.*?{WORD}){{{MAX_GOLD_WOR
 NAMED_VALUE = re.compile(rf"\s*({NAME.pattern})\s*=\s*([^=<>]+?)\s*")
 JOINT = re.compile(r"[\s,;]|\band\b")
 LETTERS = re.compile("[A-J]{2,}")  # of several choices
-CONSTANTS = ("e", "i", "\\pi", "\\infty")
+TURNED = {">": "<", "\\ge": "\\le"}
 
 
 CONDITION = re.compile(
@@ -116,11 +116,13 @@ def without_condition(text: str) -> tuple[str, str | None]:
     A value without the condition on its variable, `(x \neq 0)` or `k \in \mathbb{Z}`, and the name in it that may be
     any other: of an integer that runs, or of the constant of an integral.
     """
-    match = CONDITION.fullmatch(text)
-    if match and not INEQUALITY.search(match["value"]) and not MEMBER.match(match["value"]):
+    if match := CONDITION.fullmatch(text):
+        value = match["value"]
         name = match["name"] or match["all"]
-        if re.search(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", match["value"]) and is_balanced(match["value"]):
-            return match["value"], name
+        has_condition = INEQUALITY.search(value) or MEMBER.match(value)
+        has_name = re.search(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", value)
+        if has_name and not has_condition and is_balanced(value):
+            return value, name
     constant = CONSTANT.fullmatch(text)
     return text, constant[1] if constant else None
 
@@ -183,7 +185,8 @@ def _scaled(scalar: str, cell: str) -> Readings:
     """The readings of a matrix's cell, multiplied by the factor before the matrix."""
     if not scalar:
         return read(cell)
-    factor, value = exact(scalar), exact(cell)
+    factor = exact(scalar)
+    value = exact(cell)
     return read(f"{scalar}({cell})" if factor is None or value is None else str(factor * value))
 
 
@@ -273,7 +276,8 @@ def _read_sides(text: str) -> Readings:
     is_turned = len(sides) == 2 and _name(sides[1]) and not _name(sides[0])
     value = sides[0] if is_turned else sides[-1]
     for side in rounded:
-        exact_value, decimal = values[value], re.sub(r"\\usd\s*|,", "", side)
+        exact_value = values[value]
+        decimal = re.sub(r"\\usd\s*|,", "", side)
         if exact_value is None or split_unit(decimal)[1]:
             continue
         if not (ROUNDED.fullmatch(decimal) and _rounds_to(exact_value, decimal)):
@@ -292,12 +296,14 @@ def _read_sides(text: str) -> Readings:
 
 def _read_inequality(text: str) -> Readings:
     """An inequality that describes no set of real numbers, such as `x^2 < 4`."""
-    sides, sign = split_top_level(text, INEQUALITY), INEQUALITY.search(text)
-    if len(sides) != 2 or not all(sides) or sign is None:
+    sides = split_top_level(text, INEQUALITY)
+    if len(sides) != 2 or not all(sides):
         return ()
-    if sign[0] in (">", "\\ge"):
-        sides.reverse()
-    return (Equation(Expression(sides[0]), {">": "<", "\\ge": "\\le"}.get(sign[0], sign[0]), Expression(sides[1])),)
+    sign = INEQUALITY.findall(text)[0]
+    left, right = map(Expression, sides)
+    if sign in TURNED:
+        return (Equation(right, TURNED[sign], left),)
+    return (Equation(left, sign, right),)
 
 
 def _read_value(text: str) -> Readings:
@@ -317,12 +323,12 @@ def _read_value(text: str) -> Readings:
 
 def _rounds_to(value: sympy.Expr, text: str) -> bool:
     """Whether a decimal is the value, rounded or cut off."""
-    rest, last_digit = value - sympy.Rational(text), sympy.Rational(1, 10 ** len(text.partition(".")[2]))
+    rest = value - sympy.Rational(text)
+    last_digit = sympy.Rational(1, 10 ** len(text.partition(".")[2]))
     return bool(2 * abs(rest) <= last_digit or (abs(rest) < last_digit and rest * value > 0))
 
 
 def _name(text: str) -> str | None:
     """The side of an equation that only names a value: a symbol, a word, a segment `AB`, `f(x)`; else None."""
     rest = re.sub(r"Q_\{\d+\}", "x", with_symbols(text)).strip()
-    is_name = NAMING.fullmatch(rest) and rest not in CONSTANTS
-    return re.sub(r"\\text(?![a-z])|[{} ]", "", text) if is_name else None
+    return re.sub(r"\\text(?![a-z])|[{} ]", "", text) if NAMING.fullmatch(rest) else None

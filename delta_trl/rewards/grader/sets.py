@@ -53,7 +53,8 @@ def _joined(pieces: list[str], join: Callable[..., sympy.Set]) -> RealSet | None
     if len(sets) < len(pieces) or len(names) > 1:
         return None
     points = join(*(one.points for one in sets))
-    return RealSet(points, next(iter(names), None), frozenset().union(*(one.bounds for one in sets)))
+    bounds = frozenset().union(*(one.bounds for one in sets))
+    return RealSet(points, names.pop() if names else None, bounds)
 
 
 def _of_brackets(text: str) -> RealSet | None:

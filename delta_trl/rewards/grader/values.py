@@ -55,7 +55,7 @@ Term = Number | Expression
 
 def read_number(text: str) -> Number | None:
     """A numeral; None for any other text."""
-    value = INFINITE.get(text.replace(" ", "")) if "infty" in text else exact(text)
+    value = INFINITE.get(text.replace(" ", "")) or exact(text)
     return None if value is None else Number(text, value)
 
 
