@@ -101,7 +101,7 @@ class OwnLoss(Plain):
         (OwnLoss, {}, True),
         (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}, True),  # of micro-batches
     ],
-    ids=str,
+    ids=["plain", "beta", "top entropies", "entropy bonus", "bf16", "bf16, one step", "own loss", "fipo"],
 )
 def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options, all_run):
     _, _, rows = run(make_trainer, kind, max_steps=1, **options)
