@@ -46,6 +46,9 @@ class MathReward:
             Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
             not close it scores 0.
 
+    Raises:
+        ValueError: If an option is out of range.
+
     Example:
 
     ```python
@@ -57,6 +60,8 @@ class MathReward:
     __name__ = "math_reward"
 
     def __init__(self, timeout: float = 3.0, num_workers: int = 2, reasoning_opened: bool = False):
+        if timeout <= 0 or num_workers < 1:
+            raise ValueError(f"Need timeout > 0 and num_workers >= 1, got {timeout} and {num_workers}.")
         self.timeout = timeout
         self.num_workers = num_workers
         self.reasoning_opened = reasoning_opened
@@ -94,7 +99,7 @@ class MathReward:
 
         Raises:
             TypeError: If a gold is neither text nor a number.
-            ValueError: If there are not as many golds as completions, or `num_workers` is less than 1.
+            ValueError: If there are not as many golds as completions.
         """
         golds = list(map(_read_gold, solution))
         texts = graded_texts(completions, prompts, self.reasoning_opened)

@@ -4,7 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from delta_trl.rewards import code_reward, get_reward, math_reward
+from delta_trl.rewards import MathReward, code_reward, get_reward, math_reward
 
 
 def test_columns_and_metrics():
@@ -41,6 +41,12 @@ def test_numbers_are_golds():
 def test_parts_of_messages():
     parts = ["So ", {"type": "text", "text": r"\boxed{"}, {"type": "image"}, "4}"]
     assert math_reward([[{"role": "assistant", "content": parts}], [{"content": None}]], ["4", "4"]) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0}, {"num_workers": 0}])
+def test_options_out_of_range(options):
+    with pytest.raises(ValueError, match="timeout > 0 and num_workers >= 1"):
+        MathReward(**options)
 
 
 def test_formulas_of_a_chat():
