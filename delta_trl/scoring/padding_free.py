@@ -177,7 +177,7 @@ class PaddingFree(GRPOTrainer):
 
     def _loss_reads_all_rows(self) -> bool:
         """Whether the loss depends on rows without advantage, or may do so in a subclass."""
-        if self.beta or overridden(type(self), LOSS):
+        if self.beta or overridden(type(self), LOSS) or has_dropout(causal_model(self)):
             return True
         return self._loss_reads_entropies_or_routers()
 
@@ -249,3 +249,10 @@ class PaddingFree(GRPOTrainer):
         except Exception as error:  # of a model that does not take text alone, say
             return f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
         return None if is_same else "computes something else without padding"
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Whether a model in training draws random numbers. With fewer rows, these would be others."""
+    if getattr(model.config.get_text_config(), "attention_dropout", 0):
+        return True
+    return any(isinstance(module, nn.Dropout) and module.p for module in model.modules())

@@ -31,6 +31,7 @@ from .recorder import Recorder
 
 ATTENTION = {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"}  # transformers' caches of attention layers
 PACKED, LEFT = "packed", "moved to the left"
+BLOCK = 512  # queries of a row that is longer than its sliding window
 
 
 @dataclass
@@ -221,22 +222,32 @@ def attention_within_rows(
             row = [torch.cat(halves, dim=2) for halves in zip(prompt, row, strict=True)]
         else:
             first_of_prompt = row
-        mask = sliding_mask(row[0].size(2), sliding_window, query.device)
-        output, _ = sdpa_attention_forward(module, *row, mask, **options)  # causal; (1, length, heads, d)
+        output = _attention_of_row(module, *row, sliding_window, options)
         outputs.append(output[:, shared:])
     return torch.cat(outputs, dim=1), None
 
 
-def sliding_mask(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
+def _attention_of_row(module, query, key, value, window: int | None, options: dict) -> torch.Tensor:
     """
-    Which keys each query of a row sees, (1, 1, length, length); `None` if it sees all that are before it.
-
-    With padding, transformers makes such a mask for each row, as wide as the longest.
+    Causal attention (1, length, heads, d) within one row, and within a sliding window if the row is longer. Then it
+    goes through blocks of queries: a mask of the whole row would have the square of its length.
     """
+    length = query.size(2)
     if window is None or length <= window:
-        return None
-    every_key = torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
-    return every_key.tril().triu(1 - window)
+        output, _ = sdpa_attention_forward(module, query, key, value, None, **options)
+        return output
+    positions = torch.arange(length, device=query.device)
+    outputs = []
+    for start in range(0, length, BLOCK):
+        queries = slice(start, min(start + BLOCK, length))
+        keys = slice(max(0, start - window + 1), queries.stop)  # from the first that a query of this block sees
+        distance = positions[queries, None] - positions[keys]
+        band = (distance >= 0) & (distance < window)
+        output, _ = sdpa_attention_forward(
+            module, query[:, :, queries], key[:, :, keys], value[:, :, keys], band[None, None], **options
+        )
+        outputs.append(output)
+    return torch.cat(outputs, dim=1)
 
 
 def register_attention() -> None:

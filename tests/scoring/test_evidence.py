@@ -55,8 +55,12 @@ def test_bfloat16_hides_nothing(make_trainer, config, layout, kind):
 )
 def test_a_window_is_proved_by_narrow_ones(make_trainer, monkeypatch, wrong):
     """A band that is wrong shows in no short row, unless the windows are narrow, too; in bfloat16, not even then."""
-    right = stand_in.sliding_mask
-    monkeypatch.setattr(stand_in, "sliding_mask", lambda length, window, device: right(length, wrong(window), device))
+    right = stand_in._attention_of_row
+
+    def attention(module, query, key, value, window, options):
+        return right(module, query, key, value, wrong(window), options)
+
+    monkeypatch.setattr(stand_in, "_attention_of_row", attention)
     torch.manual_seed(0)
     model = tiny.model(config := mistral())
     assert layout_of(make_trainer, model, bf16=True) == LEFT

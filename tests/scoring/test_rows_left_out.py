@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 
+from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, logged, ragged, sharp
 from .runs import Plain, trained
 
@@ -41,7 +43,8 @@ def run(make_trainer, kind: type[GRPOTrainer], n: int = 2, **options):
         "shuffle_dataset": False,
     }
     options = {**defaults, "trainer_class": kind, "reward_funcs": reward_every(n), **options}
-    trainer, weights, passes = trained(make_trainer, sharp(), **options)
+    model = options.pop("model", sharp)()
+    trainer, weights, passes = trained(make_trainer, model, **options)
     return trainer, weights, [rows * columns for has_gradient, (rows, columns) in passes if has_gradient]
 
 
@@ -89,6 +92,12 @@ class OwnLoss(Plain):
         return super()._compute_loss(model, inputs)
 
 
+def with_dropout():
+    model = tiny.model()
+    model.model.layers[0].mlp.act_fn = nn.Sequential(model.model.layers[0].mlp.act_fn, nn.Dropout(0.1))
+    return model
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "all_run"),
     [
@@ -98,10 +107,11 @@ class OwnLoss(Plain):
         (Plain, {"entropy_coef": 0.1}, True),
         (Plain, {"bf16": True}, True),  # one micro-batch
         (Plain, {"bf16": True, "num_iterations": 1}, False),  # without old log-probabilities, ratios are 1
+        (Plain, {"model": with_dropout}, True),
         (OwnLoss, {}, True),
         (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}, True),  # of micro-batches
     ],
-    ids=["plain", "beta", "top entropies", "entropy bonus", "bf16", "bf16, one step", "own loss", "fipo"],
+    ids=["plain", "beta", "top entropies", "entropy bonus", "bf16", "bf16, one step", "dropout", "own loss", "fipo"],
 )
 def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options, all_run):
     _, _, rows = run(make_trainer, kind, max_steps=1, **options)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl.trainer.utils import add_fused_lm_head
 
+from delta_trl.scoring import stand_in as module
 from delta_trl.scoring.stand_in import LEFT, PACKED, StandIn, register_attention
 
 from ..trainers import sharp
@@ -56,7 +57,10 @@ def test_outputs_are_those_with_padding(layout, lengths, prompts):
     torch.testing.assert_close(ours.entropy, theirs.entropy, atol=2e-5, rtol=0)
 
 
-def test_rows_longer_than_their_window_attend_within_it():
+@pytest.mark.parametrize("block", [1, 4, 5, 14])
+def test_rows_longer_than_their_window_attend_within_it(monkeypatch, block):
+    """transformers masks a band; ours goes through blocks of queries."""
+    monkeypatch.setattr(module, "BLOCK", block)
     batch = inputs([(5, 9), (1, 2), (5, 4), (3, 8)], prompts=1)
     with torch.no_grad():
         ours = StandIn(model(window=4), PACKED, layers=2, share_prompts=True)(**batch)
