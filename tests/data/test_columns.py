@@ -5,7 +5,7 @@ import pytest
 from datasets import Dataset, Features, Value
 
 from delta_trl.data.columns import SAMPLE, check_columns, check_golds
-from delta_trl.rewards import code_reward, get_reward, math_reward
+from delta_trl.rewards import code_reward, get_reward
 
 
 def check(rows, reward, name="mine"):
@@ -34,23 +34,23 @@ def of_kind(kind):
 
 def test_golds_of_math_reward_are_texts_or_numbers():
     for gold in ("2024-01-05", 5, 0.5, None):
-        check([{"prompt": "When?", "solution": gold}], math_reward, "math_reward")
+        check([{"prompt": "When?", "solution": gold}], get_reward("math_reward"), "math_reward")
     for kind in ("int16", "int32", "uint64"):
-        check_columns(of_kind(kind), [math_reward], ["math_reward"], "data.jsonl")
+        check_columns(of_kind(kind), [get_reward("math_reward")], ["math_reward"], "data.jsonl")
     with pytest.raises(ValueError, match="column 'solution': expected texts, got float"):  # 0.1 is 0.10000000149 there
-        check_columns(of_kind("float32"), [math_reward], ["math_reward"], "data.jsonl")
+        check_columns(of_kind("float32"), [get_reward("math_reward")], ["math_reward"], "data.jsonl")
     with pytest.raises(ValueError, match="column 'solution'"):  # Arrow has made something else of it
-        check([{"prompt": "When?", "solution": datetime(2024, 1, 5)}], math_reward, "math_reward")
+        check([{"prompt": "When?", "solution": datetime(2024, 1, 5)}], get_reward("math_reward"), "math_reward")
 
 
 def test_whole_numbers_that_became_floats_are_refused():
-    def check_among_decimals(gold):
-        check([{"prompt": "1+1=", "solution": value} for value in (gold, 0.5, None)], math_reward, "math_reward")
-
-    check_among_decimals(2.0**53 - 1)
-    for gold in (2.0**53, -1e30):
+    for gold, is_exact in ((2.0**53 - 1, True), (2.0**53, False), (-1e30, False)):
+        rows = [{"prompt": "1+1=", "solution": value} for value in (gold, 0.5, None)]
+        if is_exact:
+            check(rows, get_reward("math_reward"), "math_reward")
+            continue
         with pytest.raises(ValueError, match=r"data\.jsonl, column 'solution': -?\d+ may have lost digits"):
-            check_among_decimals(gold)
+            check(rows, get_reward("math_reward"), "math_reward")
 
 
 @pytest.mark.parametrize(
