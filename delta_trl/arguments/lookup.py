@@ -63,6 +63,5 @@ def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
 def nearest(name: str, known: Iterable[str]) -> str:
     """The nearest known name in brackets, as a suggestion; an empty text if none is near. Ignores case."""
     names = {one.lower(): one for one in known}
-    for found in difflib.get_close_matches(name.lower(), names, n=1):
-        return f" (did you mean {names[found]!r}?)"
-    return ""
+    found = difflib.get_close_matches(name.lower(), names, n=1)
+    return f" (did you mean {names[found[0]]!r}?)" if found else ""

@@ -15,7 +15,7 @@ FROM_TRAINER = ("prompts", "completions", "completion_ids", "trainer_state", "lo
 NOT_PASSED = {"prompt", "completion"}  # columns that TRL keeps from rewards
 # The columns that our rewards check answers against, the types that these may have in Arrow, and what to write instead
 TEXTS = ("string", "large_string", "null")
-WHOLE_NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+WHOLE_NUMBERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 GOLDS = {
     "math_reward": ("solution", (*TEXTS, *WHOLE_NUMBERS, "double"), "one text of the reference answer"),
     "code_reward": ("tests", TEXTS, "a JSON text of the tests"),
@@ -86,11 +86,11 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
     step = math.ceil(len(dataset) / SAMPLE)
     rows = dataset.select(range(0, len(dataset), step))
     columns = {column: rows[column][:] for column in rows.column_names if column not in NOT_PASSED}
-    prompt = rows[0].get("prompt")
+    are_texts = isinstance(rows[0].get("prompt", []), str)
     warnings = []
     for reward in reward_funcs:
         called = getattr(reward, "__name__", "")
-        if called in OF_CHATS and isinstance(prompt, str):
+        if are_texts and called in OF_CHATS:
             raise ValueError(
                 f"{name}: the reward {called!r} reads chats, but prompts are texts. Set `conversational: true`, or "
                 "make each prompt a list of messages {role, content}."
@@ -118,7 +118,4 @@ def is_prompt(prompt: Any) -> bool:
         return bool(prompt.strip())
     if not isinstance(prompt, list) or not prompt:
         return False
-    for message in prompt:
-        if not isinstance(message, dict) or not message.get("role") or not message.get("content"):
-            return False
-    return True
+    return all(isinstance(message, dict) and message.get("role") and message.get("content") for message in prompt)

@@ -28,11 +28,7 @@ def read_completions(path: Path) -> list[dict]:
     """
     rows = []
     groups: dict[str, int] = {}
-
-    def read(row: Any) -> dict:
-        return check_completion(row) | check_tokens(row)
-
-    for number, row in read_lines(path, read):
+    for number, row in read_lines(path, lambda row: check_completion(row) | check_tokens(row)):
         prompt = json.dumps(row["prompt"], sort_keys=True)
         group = groups.setdefault(prompt, len(groups))
         rows.append({**row, "line": number, "group": group})
@@ -65,38 +61,28 @@ def check_completion(row: Any) -> dict:
     """The three fields of a row. Raises `ValueError` that says what is wrong with it."""
     if not isinstance(row, dict) or not row.keys() >= {"prompt", "completion", "reward"}:
         raise ValueError(f"expected an object with prompt, completion and reward (or null), got {reprlib.repr(row)}")
-    prompt = row["prompt"]
-    completion = row["completion"]
-    reward = row["reward"]
+    prompt, completion, reward = row["prompt"], row["completion"], row["reward"]
     expected = None
     if not is_prompt(prompt):
         expected = "the prompt must be a string or a list of messages with a role"
     elif not isinstance(completion, str) or not completion:
         expected = "the completion must be a string with a token"
-    elif reward is not None:
-        if isinstance(reward, (int, float)) and math.isfinite(reward):
-            reward = float(reward)
-        else:
-            expected = "the reward must be a finite number or null"
+    elif reward is not None and not (isinstance(reward, (int, float)) and math.isfinite(reward)):
+        expected = "the reward must be a finite number or null"
     if expected:
         raise ValueError(f"{expected}, got {reprlib.repr(row)}")
-    return {"prompt": prompt, "completion": completion, "reward": reward}
+    return {"prompt": prompt, "completion": completion, "reward": None if reward is None else float(reward)}
 
 
 def check_tokens(row: dict) -> dict:
     """The `token_ids` and `turns` of a row. Raises `ValueError` if they do not fit each other."""
     ids: Any = row.get("token_ids")
     turns: Any = row.get("turns")
-    if ids is not None or turns is not None:
-        are_lists = are_integers(ids) and are_integers(turns)
-        if not are_lists or len(ids) != len(turns):
-            raise ValueError("token_ids and turns must be lists of whole numbers of the same length")
-    return {"token_ids": ids, "turns": turns}
+    if ids is turns is None or (are_integers(ids) and are_integers(turns) and len(ids) == len(turns)):
+        return {"token_ids": ids, "turns": turns}
+    raise ValueError("token_ids and turns must be lists of whole numbers of the same length")
 
 
 def are_integers(value: Any) -> bool:
     """Whether a value is a list of whole numbers, one at least."""
-    if not isinstance(value, list):
-        return False
-    types = {type(one) for one in value}
-    return types == {int}
+    return isinstance(value, list) and {type(x) for x in value} == {int}

@@ -59,8 +59,7 @@ def _read_tests(text: str) -> str:
         return ""
     if not inputs or len(inputs) != len(outputs):
         return ""
-    are_in_lists = all(isinstance(output, list) and len(output) == 1 for output in outputs)
-    if tests.get("fn_name") and are_in_lists:
+    if tests.get("fn_name") and all(isinstance(output, list) and len(output) == 1 for output in outputs):
         tests["outputs"] = [output for (output,) in outputs]
     return json.dumps(tests)
 
@@ -68,10 +67,7 @@ def _read_tests(text: str) -> str:
 def humanevalplus(row: Row) -> Row:
     """evalplus/humanevalplus"""
     # HumanEval/32 as published takes the root for the coefficients, so that no right program passes
-    test = row["test"].replace(
-        "_poly(*candidate(*inp), inp)",
-        "abs(_poly(list(inp[0]), candidate(*inp)))",
-    )
+    test = row["test"].replace("_poly(*candidate(*inp), inp)", "abs(_poly(list(inp[0]), candidate(*inp)))")
     return {
         "prompt": f"Complete this function:\n\n```python\n{row['prompt'].strip()}\n```",
         "tests": json.dumps({"test": test, "entry_point": row["entry_point"]}),
@@ -82,18 +78,18 @@ def mbppplus(row: Row) -> Row:
     """evalplus/mbppplus. Its first tests stand in the prompt, as the description does not name the function."""
     shown = row["test_list"] or []
     # Not graded with those in the prompt, which would earn a part of the reward by themselves
-    tests = {"test_imports": row["test_imports"]}
-    if not row["test"]:
-        tests["test_list"] = row["test_list"]
-    else:  # a program that empties its argument must not empty that of the reference
+    tests = {column: row[column] for column in ("test_imports", "test" if row["test"] else "test_list")}
+    if row["test"]:  # a program that empties its argument must not empty that of the reference
         test = row["test"].replace("(*inp), ref_func(*inp)", "(*deepcopy(inp)), ref_func(*inp)")
         # MBPP/737, 787 and 794 as published compare, and assert nothing
         tests["test"] = test.replace("(out is not None)\n", "(out is not None)\n    assert exact_match\n")
     called = set(re.findall(r"(\w+)\(", " ".join(shown)))
     if len(called) == 1 and hasattr(builtins, *called):  # MBPP/126 asks for a function `sum`
         tests["entry_point"] = called.pop()
-    lines = [row["prompt"].strip(), "", "Your code should pass these tests:", *shown]
-    return {"prompt": "\n".join(lines), "tests": json.dumps(tests)}
+    return {
+        "prompt": "\n".join([row["prompt"].strip(), "", "Your code should pass these tests:", *shown]),
+        "tests": json.dumps(tests),
+    }
 
 
 def livecodebench(row: Row) -> Row:
@@ -103,12 +99,8 @@ def livecodebench(row: Row) -> Row:
     if starter:
         how = f"Complete this code:\n\n```python\n{starter}\n```"
     try:
-        cases = json.loads(row["public_test_cases"] or "[]")
-        cases += _hidden_cases(row["private_test_cases"] or "[]")
-        tests = {
-            "inputs": [case["input"] for case in cases],
-            "outputs": [case["output"] for case in cases],
-        }
+        cases = [*json.loads(row["public_test_cases"] or "[]"), *_hidden_cases(row["private_test_cases"] or "[]")]
+        tests = {"inputs": [case["input"] for case in cases], "outputs": [case["output"] for case in cases]}
         if any(case["testtype"] == "functional" for case in cases):
             tests["fn_name"] = json.loads(row["metadata"])["func_name"]
     except Exception:  # a damaged pickle may raise anything
@@ -125,8 +117,7 @@ def _hidden_cases(text: str) -> list[dict]:
         return json.loads(text)
     except ValueError:
         packed = base64.b64decode(text, validate=True)
-    pickled = io.BytesIO(zlib.decompress(packed))
-    return json.loads(_PlainUnpickler(pickled).load())
+    return json.loads(_PlainUnpickler(io.BytesIO(zlib.decompress(packed))).load())
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -139,28 +130,17 @@ class _PlainUnpickler(pickle.Unpickler):
 # --- multiple choice ---
 
 
-LETTERS = "ABCDEFGHIJ"
-
-
 def _choices(question: str, choices: list[str], right: int) -> Row:
-    lines = [question.strip(), ""]
-    for letter, choice in zip(LETTERS, choices, strict=False):
-        lines.append(f"{letter}. {choice}")
-    return {"prompt": "\n".join(lines), "solution": LETTERS[right], "choices": choices}
+    lines = [f"{letter}. {choice}" for letter, choice in zip("ABCDEFGHIJ", choices, strict=False)]
+    return {"prompt": "\n".join([question.strip(), "", *lines]), "solution": "ABCDEFGHIJ"[right], "choices": choices}
 
 
 def gpqa(row: Row) -> Row:
     """Idavidrein/gpqa. The right answer has a column of its own, so choices are ordered by a hash: fixed, and the same
     everywhere."""
     columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
-    choices = [row[column].strip() for column in columns]
-    right = choices[0]
-    question = row["Question"].strip()
-
-    def order(choice: str) -> bytes:
-        return hashlib.sha256(f"{question}\n{choice}".encode()).digest()
-
-    choices.sort(key=order)
+    question, (right, *others) = row["Question"].strip(), [row[column].strip() for column in columns]
+    choices = sorted([right, *others], key=lambda choice: hashlib.sha256(f"{question}\n{choice}".encode()).digest())
     return _choices(question, choices, choices.index(right))
 
 
@@ -171,13 +151,6 @@ def mmlu_pro(row: Row) -> Row:
 
 
 FORMATS: dict[str, Callable[[Row], Row]] = {
-    "deepmath": deepmath,
-    "gsm8k": gsm8k,
-    "matharena": matharena,
-    "gpqa": gpqa,
-    "mmlu_pro": mmlu_pro,
-    "eurus_code": eurus_code,
-    "humanevalplus": humanevalplus,
-    "mbppplus": mbppplus,
-    "livecodebench": livecodebench,
+    read.__name__: read
+    for read in (deepmath, gsm8k, matharena, gpqa, mmlu_pro, eurus_code, humanevalplus, mbppplus, livecodebench)
 }

@@ -114,7 +114,7 @@ def prepare(
     if "prompt" not in columns:
         raise ValueError(
             f"{name} has no column 'prompt'{nearest('prompt', columns)}, only {', '.join(columns) or 'no rows'}. "
-            "Rename the one that holds the prompts, or give a `dataset_format` that makes it."
+            "Rename the one that holds the prompts (`column_mapping`), or give a `dataset_format` that makes it."
         )
     _refuse_malformed(dataset["prompt"], name)
     template = prompt_template or "{prompt}"
