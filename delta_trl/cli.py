@@ -1,13 +1,11 @@
 """The console script `delta-trl`."""
 
 import importlib
-import inspect
 import os
 import sys
 from collections.abc import Sequence
 
 from .arguments.errors import UsageError
-from .arguments.lookup import import_dotted
 from .version import __version__
 
 
@@ -29,7 +27,7 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
 
 On several processes: accelerate launch --config_file CONFIG -m delta_trl train --config RECIPE.yaml
 """
-# The modules whose `main` runs a command, and which module a word of its call asks for instead
+# The modules whose `main` runs a command, and what a word in its call runs instead
 COMMANDS = {
     "train": "commands.train",
     "compare": "commands.comparison",
@@ -39,16 +37,9 @@ COMMANDS = {
     "audit": "audit.audit",
 }
 INSTEAD = {
-    ("train", "--dry_run"): "commands.dry_run",
-    ("train", "--dry-run"): "commands.dry_run",
+    **dict.fromkeys((("train", "-h"), ("train", "--help")), "commands.recipe"),
+    **dict.fromkeys((("train", "--dry_run"), ("train", "--dry-run")), "commands.dry_run"),
     ("eval", "--compare"): "evaluation.compare",
-}
-# The classes of their options, for `--help`: importing what they run would take seconds
-OPTIONS = {
-    "train": "commands.recipe.RunArguments",
-    "eval": "evaluation.arguments.EvalArguments",
-    "explain": "evaluation.arguments.ExplainArguments",
-    "audit": "evaluation.arguments.AuditArguments",
 }
 
 
@@ -78,20 +69,9 @@ def run(argv: list[str]) -> int:
         raise UsageError(f"unknown command {command!r}, not one of {', '.join(COMMANDS)}.")
     if command != "train" and os.environ.get("WORLD_SIZE", "1") != "1":
         raise UsageError(f"{command} runs in a single process. Start it without a launcher.")
-    if command in OPTIONS and {"-h", "--help"} & set(args):
-        print_help(command)
+    if command in ("eval", "explain", "audit") and {"-h", "--help"} & set(args):
+        importlib.import_module("delta_trl.evaluation.arguments").print_help(command)
         return 0
-    module = COMMANDS[command]
-    for word in args:
-        module = INSTEAD.get((command, word), module)
+    module = next((INSTEAD[command, word] for word in args if (command, word) in INSTEAD), COMMANDS[command])
     importlib.import_module(f"delta_trl.{module}").main(args)
     return 0
-
-
-def print_help(command: str) -> None:
-    from trl import TrlParser
-
-    kind = import_dotted("options", f"delta_trl.{OPTIONS[command]}", ())
-    description, _, _ = inspect.getdoc(kind).partition("\n\nArgs:")
-    usage = f"delta-trl {command} [--config FILE.yaml] [--option value ...]"
-    TrlParser(kind, usage=usage, description=description).print_help()

@@ -3,16 +3,27 @@
 import argparse
 import os
 from fractions import Fraction
+from pathlib import Path
 
 import torch
+from datasets import Dataset
 from transformers import AutoModelForCausalLM
 from trl import ModelConfig, get_peft_config
 
 from ..arguments.errors import mistakes
-from ..trainer.checks import check_sampling, refuse_missing_targets
+from ..data.columns import check_golds
+from ..data.loading import local_format
+from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
-from .dataset import Checked, load_checked
-from .recipe import RunArguments, get_environments, get_tools, model_of_recipe, parse_recipe
+from .dataset import load_prepared, sources
+from .recipe import (
+    RunArguments,
+    get_environments,
+    get_rewards,
+    get_tools,
+    model_of_recipe,
+    parse_recipe,
+)
 
 
 def main(args: list[str]) -> None:
@@ -28,14 +39,15 @@ def main(args: list[str]) -> None:
         flags.error(f"--num_processes {given.num_processes}: expected 1 or more")
     run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
     with mistakes():
-        checked = check(run_args, training_args, model_args)
-        plan = describe(training_args, checked)
-    if os.environ.get("RANK", "0") != "0":
-        return
-    for name, value in plan.items():
-        print(f"{name:<16} {value}")
-    for warning in checked.warnings:
-        print(f"warning: {warning}")
+        rows, warnings, absent = check(run_args, training_args, model_args)
+        plan = describe(training_args, rows) | agents(run_args)
+    if absent:
+        plan["not checked"] = f"{', '.join(absent)}: not on this machine"
+    if os.environ.get("RANK", "0") == "0":
+        for name, value in plan.items():
+            print(f"{name:<16} {value}")
+        for warning in warnings:
+            print(f"warning: {warning}")
 
 
 def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
@@ -57,49 +69,77 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
     return PlannedConfig
 
 
-def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig) -> Checked:
+def check(
+    run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
+) -> tuple[int | None, list[str], list[str]]:
     """
-    Make the checks of training that need no weights, on what is on this machine. Raises `ValueError`, `OSError` or
-    `ImportError` as training does.
+    Make the checks of training that need no weights, on what is on this machine.
+
+    Returns:
+        `tuple`: The number of rows to train on, `None` if they are not here; warnings; what is not here.
+
+    Raises:
+        ValueError, OSError, ImportError: As training does.
     """
-    source = model_of_recipe(model_args, args)
+    source, rewards = model_of_recipe(model_args, args), get_rewards(run_args)
     source.local_files_only = True
-    checked = load_checked(run_args, args, source)
-    checked.warnings += check_sampling(args)
-    get_tools(run_args)
-    get_environments(run_args)
-    adapter = get_peft_config(model_args)
-    if adapter and checked.config:
-        with torch.device("meta"):  # its modules, without weights
-            model = AutoModelForCausalLM.from_config(checked.config, trust_remote_code=source.trust_remote_code)
-        refuse_missing_targets(model, [adapter])
-    return checked
+    warnings = checks.check_sampling(args)
+    processor = config = rows = None
+    absent = []
+    try:
+        processor, config = source.processor(), source.config()
+    except (OSError, ValueError):  # not on this machine, or broken
+        if Path(source.model_name_or_path).is_dir():
+            raise
+        absent.append(source.model_name_or_path)
+    datasets = {}
+    for title, (of, split) in sources(run_args, args).items():
+        if Path(of.dataset_name).exists() or local_format(of.dataset_name):
+            datasets[title] = load_prepared(of, args, rewards, split, processor)
+            warnings += check_golds(datasets[title], rewards, of.dataset_name)
+        else:
+            absent.append(of.dataset_name)
+    if "train_dataset" in datasets:
+        rows = len(datasets["train_dataset"])
+        checks.refuse_too_few_rows(args, rows)
+    elif run_args.conversational:  # whether the tokenizer has a chat template can be told without the data
+        datasets["train_dataset"] = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
+    if config:
+        warnings += checks.check_model(args, processor, config, source.model_name_or_path, datasets, rewards)
+        if adapter := get_peft_config(model_args):
+            with torch.device("meta"):  # its modules, without weights
+                model = AutoModelForCausalLM.from_config(config, trust_remote_code=source.trust_remote_code)
+            checks.refuse_missing_targets(model, [adapter])
+    return rows, warnings, absent
 
 
-def describe(args: DeltaGRPOConfig, checked: Checked) -> dict[str, str]:
-    """The plan in numbers."""
+def agents(run_args: RunArguments) -> dict[str, str]:
+    """The tools and environments of a plan, by name. Raises `ValueError` or `ImportError` where there are none."""
+    plan = {}
+    if tools := get_tools(run_args):
+        plan["tools"] = ", ".join(tool.__name__ for tool in tools)
+    if get_environments(run_args):
+        plan["environments"] = str(run_args.environment_factory)
+    return plan
+
+
+def describe(args: DeltaGRPOConfig, rows: int | None) -> dict[str, str]:
+    """The plan in numbers; `rows` are those to train on."""
     # below 1 if a step takes several rollout batches
     steps = Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
-    completions = args.generation_batch_size
+    completions, longest = args.generation_batch_size, args.max_completion_length
     prompts = completions // args.num_generations
-    batch = f"{prompts:,} prompts * {args.num_generations} responses = {completions:,} completions"
-    if args.max_completion_length:
-        batch += f", at most {completions * args.max_completion_length:,} tokens"
     per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
+    length = f"{args.num_train_epochs:g} epochs: {rows or 'rows'} // {prompts} rollout batches each"
     if args.max_steps > 0:
         rollouts = args.max_steps / steps
         length = f"{args.max_steps:,} optimiser steps = {float(rollouts):g} rollout batches"
         length += f", {float(rollouts * prompts):,.0f} prompts (with repetition if the dataset has fewer)"
-    else:
-        rows = len(checked.datasets.get("train_dataset", ())) or "rows"
-        length = f"{args.num_train_epochs:g} epochs: {rows} // {prompts} rollout batches each"
-    plan = {
+    return {
         "processes": str(args.world_size),
-        "rollout batch": batch,
+        "rollout batch": f"{prompts:,} prompts * {args.num_generations} responses = {completions:,} completions"
+        + (f", at most {completions * longest:,} tokens" if longest else ""),
         "optimiser steps": f"{float(steps):g} per rollout batch, {per_step:,} completions each",
         "length": length,
         "token credit": repr(args.make_rule()),
     }
-    if checked.absent:
-        plan["not checked"] = f"{', '.join(checked.absent)}: not on this machine"
-    return plan

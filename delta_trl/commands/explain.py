@@ -45,14 +45,13 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     Raises:
         ValueError, OSError: If there is no such rule or model, a line does not fit it, or nothing can be written.
     """
-    rule = make_rule(args.token_credit)
-    if rule.credits_micro_batches:
-        raise UsageError(
-            f"--token_credit {args.token_credit} credits micro-batches, as the policy moves. There are none without "
-            "training."
-        )
-    output = Path(args.output_dir)
-    tokenizer, config = args.tokenizer(), args.config()
+    try:
+        rule = make_rule(args.token_credit)
+        if rule.credits_micro_batches:
+            raise ValueError("it credits micro-batches, as the policy moves. There are none without training.")
+    except ValueError as error:
+        raise UsageError(f"--token_credit {args.token_credit}: {error}") from error
+    output, tokenizer, config = Path(args.output_dir), args.tokenizer(), args.config()
     for row in rows:
         try:
             tokenize(row, tokenizer, config)
@@ -65,12 +64,17 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         credit = Credit(torch.ones_like(tokens.advantages), advantages=tokens.advantages)
     columns = token_columns(tokens, credit, ("log_probs", "entropies"))
     texts = TokenTexts(tokenizer)
-    records = []
-    for i, row in enumerate(rows):
-        length = len(row["token_ids"])
-        recorded = {name: column[i, :length].tolist() for name, column in columns.items()}
-        of_run = {"step": 0, "prompt_index": row["group"], "rewards": [("reward", row["reward"])]}
-        records.append({**row, **recorded, **of_run, "tokens": texts.of_sequence(row["token_ids"])})
+    records = [
+        {
+            **row,
+            **{name: column[i, : len(row["token_ids"])].tolist() for name, column in columns.items()},
+            "step": 0,
+            "prompt_index": row["group"],
+            "rewards": [("reward", row["reward"])],
+            "tokens": texts.of_sequence(row["token_ids"]),
+        }
+        for i, row in enumerate(rows)
+    ]
     write_records(records, output, step=0)
     model = f"{args.model_name_or_path}, without training: the file as one rollout batch"
     return write_report(output, output / "report.html", settings={"model": model, "token_credit": repr(rule)})
@@ -87,10 +91,11 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
     if row["token_ids"] is None:
         row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
         row["turns"] = [1] * len(row["token_ids"])
-    problems = check_ids(row["prompt_ids"], tokenizer, config, "the prompt")
-    problems += check_ids(row["token_ids"], tokenizer, config, "the completion")
-    length = len(row["prompt_ids"] + row["token_ids"])
-    if too_long := beyond_context(length, config):
-        problems.append(f"it has {length:,} tokens, {too_long}.")
-    if problems:
-        raise ValueError(problems[0])
+    for name, ids in (("the prompt", row["prompt_ids"]), ("the completion", row["token_ids"])):
+        check_ids(ids, tokenizer, config, name)
+    ids = row["prompt_ids"] + row["token_ids"]
+    problems = check_ids(ids, tokenizer, config, "it")
+    if too_long := beyond_context(len(ids), config):
+        problems.append(f"it has {len(ids):,} tokens, {too_long}.")
+    for problem in problems:
+        raise ValueError(problem)

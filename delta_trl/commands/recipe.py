@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trl import TrlParser
+
 from ..arguments.errors import UsageError
 from ..arguments.lookup import import_dotted
 from ..arguments.parser import documented, parse, read_mappings
@@ -18,13 +20,18 @@ if TYPE_CHECKING:
     from ..trainer.config import DeltaGRPOConfig
 
 
+OTHERS = """\
+Options of token credit (token_credit, token_credit_kwargs, dynamic_sampling, log_token_credit, ...) are described in
+docs/token_credit.md. All of TRL's GRPOConfig and ModelConfig are options, too:
+https://huggingface.co/docs/trl/grpo_trainer. --dry_run [--num_processes N] plans the run.
+"""
+
+
 @documented
 @dataclass
 class RunArguments:
     """
-    Train from a recipe. Options of token credit (token_credit, dynamic_sampling, log_token_credit, ...) are described
-    in docs/token_credit.md. All of TRL's GRPOConfig and ModelConfig are options, too:
-    https://huggingface.co/docs/trl/grpo_trainer. --dry_run [--num_processes N] plans the run.
+    The data and rewards of a run. Options that TRL's scripts have, too, mean the same there.
 
     Args:
         dataset_name (`str`): Hub id, or a `.json`, `.jsonl`, `.csv` or `.parquet` file. Or a folder of such files.
@@ -77,6 +84,7 @@ class RunArguments:
 
     def __post_init__(self):
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
+        self.reward_funcs = [name for names in self.reward_funcs for name in names.split(",") if name]
         if unknown := set(self.reward_kwargs) - set(self.reward_funcs):
             raise UsageError(
                 f"reward_kwargs names {sorted(unknown)}, which are not among reward_funcs: {self.reward_funcs}."
@@ -104,36 +112,40 @@ def parse_recipe(
         args = ["--token_credit_kwargs", "{}", *args]  # the recipe's options are those of another rule
     kinds = [RunArguments, config_class or DeltaGRPOConfig, ModelConfig]
     run_args, training_args, model_args = parse(kinds, args, prog="delta-trl train")
-    if problem := silent_problem(model_args):
+    if problem := silent_problem(training_args, model_args):
         raise UsageError(problem)
     return run_args, training_args, model_args
 
 
-def silent_problem(model_args: "ModelConfig") -> str | None:
-    """What TRL would not say of a model's options."""
-    name = model_args.model_name_or_path
-    if not name:
+def silent_problem(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> str | None:
+    """What TRL would not say of options that do not fit together."""
+    default = type(model_args)()
+    options = [name for name in vars(model_args) if name.startswith("lora_")]
+    of_lora = [name for name in options if getattr(model_args, name) != getattr(default, name)]
+    if not model_args.model_name_or_path:
         return "`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path."
-    if Path(name, "adapter_config.json").is_file():
+    if Path(model_args.model_name_or_path, "adapter_config.json").is_file():
         return (
-            f"model_name_or_path={name!r} is an adapter. Merge it with its model (PEFT's merge_and_unload), or train "
-            "a new one on that model."
+            f"model_name_or_path={model_args.model_name_or_path!r} is an adapter. Merge it with its model (PEFT's "
+            "merge_and_unload), or train a new one on that model."
         )
-    default = vars(type(model_args)())
-    changed = [option for option, value in vars(model_args).items() if value != default[option]]
-    of_lora = [option for option in changed if option.startswith("lora_")]
     if of_lora and not model_args.use_peft:
         return f"{', '.join(of_lora)} without use_peft: all weights would be trained. Set `use_peft: true`."
+    if args.max_steps <= 0 and args.num_train_epochs <= 0:
+        return f"num_train_epochs={args.num_train_epochs:g}: nothing would be trained. Set it, or `max_steps`."
     return None
+
+
+def main(args: list[str]) -> None:
+    """`delta-trl train --help`: our options of data and rewards. Importing those of TRL would take seconds."""
+    usage = "delta-trl train --config RECIPE.yaml [--option value ...]"
+    TrlParser([RunArguments], usage=usage, epilog=OTHERS).print_help()
 
 
 def get_tools(run_args: RunArguments) -> list[Callable]:
     """The tools of a recipe. Raises `ValueError` or `ImportError` for a path that names none."""
-    tools = []
-    for path in run_args.tools or ():
-        named = import_dotted("tool", path, ())
-        tools += named if isinstance(named, list | tuple) else [named]
-    return tools
+    named = [import_dotted("tool", path, ()) for path in run_args.tools or ()]
+    return [tool for some in named for tool in (some if isinstance(some, list | tuple) else [some])]
 
 
 def get_environments(run_args: RunArguments) -> Any:

@@ -1,5 +1,6 @@
 """Training from a recipe: what `delta-trl train` and `scripts/train.py` (under `accelerate launch`) run."""
 
+import logging
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -8,15 +9,23 @@ from accelerate.logging import get_logger
 from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from ..arguments.errors import mistakes
+from ..data.columns import check_golds
 from ..evaluation.model import ModelArguments
 from ..scoring.prompts import end_tokens, stop_tokens
-from ..trainer.checks import refuse_missing_targets
+from ..trainer.checks import check_model, refuse_missing_targets, refuse_too_few_rows
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.main_process import from_main_process
 from ..trainer.trainer import DeltaGRPOTrainer
-from .dataset import load_checked
+from .dataset import load_prepared, sources
 from .folder import resume_from
-from .recipe import RunArguments, get_environments, get_tools, model_of_recipe, parse_recipe
+from .recipe import (
+    RunArguments,
+    get_environments,
+    get_rewards,
+    get_tools,
+    model_of_recipe,
+    parse_recipe,
+)
 
 
 logger = get_logger(__name__)
@@ -34,7 +43,7 @@ def main(args: list[str]) -> None:
     trainer.save_state()  # the logged metrics, in trainer_state.json
     trainer.create_model_card(model_name=Path(output).name)
     if trainer.is_world_process_zero():  # on other nodes there may be nothing
-        print(f"Model saved to {output}")
+        print(saved_model(output))
         if trainer.state.best_model_checkpoint:
             print(f"Best checkpoint: {trainer.state.best_model_checkpoint}")
         if training_args.log_token_credit:
@@ -45,13 +54,34 @@ def main(args: list[str]) -> None:
     trainer.accelerator.end_training()
 
 
+def saved_model(output: str) -> str:
+    """What a finished run left in its folder, for its last line."""
+    if any(Path(output).glob("*model*.safetensors")):
+        return f"Model saved to {output}"
+    return f"No whole weights in {output}, only DeepSpeed's shards: python {output}/zero_to_fp32.py {output} {output}"
+
+
 def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig) -> DeltaGRPOTrainer:
     """The trainer of a recipe. Raises `ValueError`, `OSError` or `ImportError` for what does not fit together."""
-    source = model_of_recipe(model_args, training_args)
+    data = sources(run_args, training_args)
+    rewards, source = get_rewards(run_args), model_of_recipe(model_args, training_args)
+    source.tokenizer()  # its error names the model
+    processor = source.processor()
+    if training_args.process_index > 0:
+        for room in ("data", "commands"):  # the first process says what is left out
+            logging.getLogger(f"delta_trl.{room}").setLevel(logging.ERROR)
     with training_args.main_process_first():  # the other processes find its results in the cache
-        checked = load_checked(run_args, training_args, source)  # its warnings are the trainer's, too
+        datasets = {
+            title: load_prepared(of, training_args, rewards, split, processor) for title, (of, split) in data.items()
+        }
+    train_dataset = datasets["train_dataset"]
+    refuse_too_few_rows(training_args, len(train_dataset))
+    if training_args.process_index == 0:  # grading takes time
+        check_golds(train_dataset, rewards, run_args.dataset_name)
+    # here mistakes are errors; the trainer itself only warns of them
+    check_model(training_args, processor, source.config(), source.model_name_or_path, datasets, rewards)
     ends = None
-    if not isinstance(checked.datasets["train_dataset"][0]["prompt"], str):  # a chat
+    if not isinstance(train_dataset[0]["prompt"], str):  # a chat
         ends = end_turns(training_args, source)
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` takes precedence
     training_args.model_init_kwargs = {
@@ -62,9 +92,9 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
     }
     trainer = DeltaGRPOTrainer(
         model=model_args.model_name_or_path,
-        reward_funcs=checked.rewards,
+        reward_funcs=rewards,
         args=training_args,
-        **checked.datasets,
+        **datasets,
         tools=get_tools(run_args) or None,
         environment_factory=get_environments(run_args),
         quantization_config=get_quantization_config(model_args),
@@ -91,10 +121,8 @@ def end_turns(args: GRPOConfig, source: ModelArguments) -> list[int] | None:
         args (`GRPOConfig`): Its `generation_kwargs` get the end tokens, unless they set their own.
         source ([`~evaluation.model.ModelArguments`]): The model.
     """
-    tokenizer = source.tokenizer()
-    declared = source.generation_config()
-    known = end_tokens(tokenizer, declared)
-    ids = end_tokens(tokenizer, declared, chats=True)
+    tokenizer, declared = source.tokenizer(), source.generation_config()
+    known, ids = (end_tokens(tokenizer, declared, chats) for chats in (False, True))
     if ids == known or stop_tokens(args):
         return None
     end = ids[-1]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from trl import TrlParser
+
 from ..arguments.parser import documented, read_mappings
 from .model import ModelArguments
 
@@ -14,7 +16,7 @@ AUDITED_RULES = ("delta", "delta:token_gradient=lm_head", "within_side", "random
 @dataclass(kw_only=True)
 class EvalArguments(ModelArguments):
     """
-    Sample a model on benchmarks and score it with the rewards of training. The defaults are the paper's.
+    Options of an evaluation, with those of [`ModelArguments`]. The defaults are the paper's.
 
     Args:
         benchmarks (`list[str]`): Names of benchmarks or groups of them, paths of local files, or `name=source`.
@@ -63,7 +65,7 @@ class EvalArguments(ModelArguments):
 @dataclass(kw_only=True)
 class ExplainArguments(ModelArguments):
     """
-    Token credit of completions in a file, without training.
+    Options of `delta-trl explain`, with those of [`ModelArguments`].
 
     Args:
         data (`str`):
@@ -89,7 +91,7 @@ class ExplainArguments(ModelArguments):
 @dataclass(kw_only=True)
 class AuditArguments(ModelArguments):
     """
-    Do rules of token credit find the tokens that matter?
+    An audit of rules of token credit, with the options of [`ModelArguments`].
 
     Args:
         benchmarks (`list[str]`): Names of labelled benchmarks, `name=source`, or paths of your own files.
@@ -109,3 +111,10 @@ class AuditArguments(ModelArguments):
     prompts_per_batch: int = 16
     seed: int = 0
     batch_size: int = 32
+
+
+def print_help(command: str) -> None:
+    """`delta-trl eval --help`, and that of `explain` and `audit`, without importing what they run."""
+    kinds = {"eval": EvalArguments, "explain": ExplainArguments, "audit": AuditArguments}
+    usage = f"delta-trl {command} [--config FILE.yaml] [--option value ...]"
+    TrlParser(kinds[command], usage=usage).print_help()

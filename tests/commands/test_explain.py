@@ -144,8 +144,8 @@ def test_what_the_model_cannot_read_names_the_line(refused, tmp_path):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("token_credit", "dleta", "rule 'dleta'"),
-        ("rule", "fipo", "--token_credit fipo credits micro-batches"),
+        ("token_credit", "dleta", "--token_credit dleta: rule 'dleta'"),
+        ("rule", "fipo", "--token_credit fipo: it credits micro-batches"),
         ("batch_size", 0, "batch_size=0"),
     ],
 )

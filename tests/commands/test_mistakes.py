@@ -14,7 +14,9 @@ from ..corpus import tiny
 
 # words of the call, and what the message names; `dry` ones are found without weights, too
 MISTAKES = {
+    "--dataset_train_split validation": "'validation'",
     "--dataset_name unreadable.jsonl --reward_funcs math_reward": "golds",
+    "--dataset_name pictures.jsonl": "'image'",
     "--config list.yaml": "dataset_name",
     "--dataset_name questions.jsonl": "dataset_format",
     "--dataset_name prompts.jsonl --reward_funcs math_reward": "'solution'",
@@ -42,6 +44,7 @@ MISTAKES = {
     "--dataset_prompt_column prompt": "'column_mapping'",
     "run.yaml": "--config FILE.yaml",
     "--config twice.yaml": "'max_steps' stands there 2 times",
+    "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
     "--use_vllm true --vllm_max_model_length 4": "vllm_max_model_length=4",
 }
 ONLY_TRAINING = {
@@ -59,6 +62,7 @@ def folder(tmp_path_factory):
         "questions": [{"question": "1+1=", "answer": "2"}],
         "prompts": [{"prompt": "1+1="}],
         "blank": [{"prompt": "1+1=", "solution": " "}],
+        "pictures": [{"prompt": "1+1=", "image": "picture.png"}],
         "lists": [{"prompt": "1+1=", "solution": ["2", "two"]}],
         "unreadable": [{"prompt": "1+1=", "solution": r"\begin{tikzpicture}"}],
     }
@@ -130,6 +134,7 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
     "words",
     [
         "--token_credit delta:lambda_max=1.5",
+        "--reward_funcs math_reward, tests.corpus.tiny.reward_letters",
         "--max_prompt_length 12 --column_mapping {solution:\x1fanswer}",
     ],
 )

@@ -8,6 +8,7 @@ from accelerate import PartialState
 from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
 from delta_trl.commands.folder import resume_from
+from delta_trl.commands.train import saved_model
 
 from ..corpus import tiny
 
@@ -40,8 +41,20 @@ def test_what_counts_as_going_on(tmp_path):
 def test_a_finished_run_or_a_model_is_never_written_over(tmp_path, name):
     (tmp_path / name).touch()
     for given in (None, "true"):
-        with pytest.raises(UsageError, match=f"{name}.*Choose another folder."):
+        with pytest.raises(UsageError, match=f"{name}.*Choose another folder.$"):
             resume_from(given, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "weights", ["model.safetensors", "model-00001-of-00002.safetensors", "adapter_model.safetensors"]
+)
+def test_the_last_line_says_what_is_there(tmp_path, weights):
+    """Under ZeRO-3 without `zero3_save_16bit_model`, a finished run has shards only."""
+    for name in ("config.json", "latest", "zero_to_fp32.py", "training_args.bin"):
+        (tmp_path / name).touch()
+    assert saved_model(str(tmp_path)).startswith(f"No whole weights in {tmp_path}")
+    (tmp_path / weights).touch()
+    assert saved_model(str(tmp_path)) == f"Model saved to {tmp_path}"
 
 
 SHARE = {1: 0.25, 2: 0.75, 3: 0.5, 4: 0.5}  # of completions that the reward below takes for right, by step
