@@ -7,18 +7,21 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from ..arguments.errors import UsageError, mistakes
-from ..credit import make_rule
-from ..evaluation.paired import IN_WORDS
+from ..arguments.parser import parse
+from ..evaluation.arguments import EvalArguments
+from ..evaluation.benchmarks import resolve
 from ..files import checkpoints, differences, in_words, is_complete, write_json
-from ..report.outcomes import write_outcomes
+from ..report.outcomes import BENCHMARKS, OUTCOMES, write_outcomes
 from ..trainer.config import CreditArguments, DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets
+from .arms import arms_of, rule_of
 from .recipe import parse_recipe
 
 
@@ -28,10 +31,12 @@ side, and with the rule's weights at random tokens; then compares them in pairs 
 
 All options of `delta-trl train` are options here, and hold for all arms. Called again, the command goes on.
 """
-CONTROLS = ("side_mean", "shuffled")  # rules that change the weights of the rule
 ATTEMPTS = 3  # of a run, each from its last checkpoint
 PLAN = "plan.json"
 FOR_ALL_RUNS = ["--resume_from_checkpoint", "true", "--push_to_hub", "false"]
+OF_MODEL = {"model_name_or_path", "benchmarks", "output_dir"}
+OF_TRAINING = {"dataset_format"}  # with `eval_` before it, an option of training
+OF_EVAL = sorted({field.name for field in fields(EvalArguments)} - OF_MODEL - OF_TRAINING)
 
 
 class RecipeConfig(DeltaGRPOConfig):
@@ -48,17 +53,21 @@ class SeedRun:
 
     Attributes:
         seed (`int`), arm (`str`), folder (`Path`): Which it is, and its output_dir.
-        command (`list[str]`): Trains it.
+        train (`list[str]`): The command that trains it.
+        evaluate (`list[str]`): The command that evaluates the trained model on the benchmarks.
+        results (`list[Path]`): What that writes; empty without benchmarks.
     """
 
     seed: int
     arm: str
     folder: Path
-    command: list[str]
+    train: list[str]
+    evaluate: list[str]
+    results: list[Path]
 
     @property
     def is_finished(self) -> bool:
-        return is_complete(self.folder)
+        return is_complete(self.folder) and all(path.is_file() for path in self.results)
 
 
 def main(args: list[str]) -> None:
@@ -68,12 +77,11 @@ def main(args: list[str]) -> None:
         refuse_another_plan(folder / PLAN, plan)
         if not (folder / PLAN).is_file():
             of_rule = next(run for run in runs if run.arm == plan["rule"])
-            if code := subprocess.call([*of_rule.command, "--dry_run"]):
+            if code := subprocess.call([*of_rule.train, "--dry_run"]):
                 sys.exit(code)  # it has said why
             write_json(plan, folder / PLAN)
     left_out = work(folder, plan, runs)
-    seeds = finished_seeds(runs)
-    if not seeds:
+    if not (seeds := finished_seeds(runs)):
         sys.exit(f"Nothing can be compared. {' '.join(left_out.values())}")
     print(write_outcomes(folder, plan, seeds, left_out))
     print(f"The page with the curves: {folder / 'compare.html'}")
@@ -94,78 +102,73 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun]]:
     parser.add_argument("--arms", nargs="+", metavar="RULE", help="in place of the four: none delta:lambda_max=1.5")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds, from the recipe's on (3)")
     parser.add_argument("--launcher", default="", metavar="WORDS", help='as in "accelerate launch --config_file FILE"')
+    parser.add_argument("--benchmarks", nargs="+", default=[], help="what `delta-trl eval` samples after each run")
+    for name in OF_EVAL:
+        parser.add_argument(f"--eval_{name}", help=f"`--{name}` of `delta-trl eval`")
     given, options = parser.parse_known_args(args)
     recipe = parse_recipe(options, RecipeConfig)
     config = recipe[1]
+    launcher = shlex.split(given.launcher) or [sys.executable]
+    refuse_call(given.seeds, launcher[0], config)
+    has = {"accuracy": bool(given.benchmarks), "eval_reward": config.eval_strategy != "no"}
+    outcomes = [name for name in OUTCOMES if has.get(name, True)]
+    settings = {name: value for part in (given, *recipe) for name, value in vars(part).items() if name != "output_dir"}
     arms = arms_of(given.arms, config)
-    seeds = list(range(config.seed, config.seed + given.seeds))
-    if not seeds:
-        raise UsageError(f"--seeds {given.seeds}: expected a positive number.")
-    if config.logging_strategy == "no" or 0 < config.max_steps < config.logging_steps:
-        raise UsageError(
-            f"The recipe logs no reward: logging_strategy={config.logging_strategy!r}, logging_steps="
-            f"{config.logging_steps:g}, max_steps={config.max_steps}. Log at least once in a run."
-        )
-    outcomes = ["training_reward", "training_reward_at_end"]
-    if config.eval_strategy != "no":
-        outcomes.insert(0, "eval_reward")
-    settings = vars(given).copy()
-    for part in recipe:
-        settings |= vars(part)
-    del settings["output_dir"]
     plan = {
         "arms": arms,
         "rule": rule_of(arms),
-        "seeds": seeds,
+        "seeds": list(range(config.seed, config.seed + given.seeds)),
         "outcomes": outcomes,
         "primary": outcomes[0],
         "settings": as_json(without_secrets(settings)),
     }
     folder = Path(config.output_dir or "trainer_output")
-    launcher = shlex.split(given.launcher) or [sys.executable]
     train = [*launcher, "-m", "delta_trl", "train", *options, *FOR_ALL_RUNS]
+    evaluate = evaluation_command(given, config.use_cpu)
     runs = []
-    for seed in seeds:  # the arms of a seed before the next seed, so that whatever is finished is paired
+    for seed in plan["seeds"]:  # the arms of a seed before the next seed, so that whatever is finished is paired
         for arm, kwargs in arms.items():
             own = folder / f"seed-{seed}" / arm
             rule = ["--token_credit", arm, "--token_credit_kwargs", json.dumps(kwargs)]  # JSON is YAML
-            command = [*train, *rule, "--seed", str(seed), "--output_dir", str(own)]
-            runs.append(SeedRun(seed, arm, own, command))
+            results = own / BENCHMARKS
+            runs.append(
+                SeedRun(
+                    seed,
+                    arm,
+                    own,
+                    train=[*train, *rule, "--seed", str(seed), "--output_dir", str(own)],
+                    evaluate=[*evaluate, "--model_name_or_path", str(own), "--output_dir", str(results)],
+                    results=[results / f"{name}.json" for name in resolve(given.benchmarks)],
+                )
+            )
     return folder, plan, runs
 
 
-def rule_of(arms: Iterable[str]) -> str | None:
-    """The arm that all others are compared with, and that the controls change: the first that is neither."""
-    return next((arm for arm in arms if arm not in IN_WORDS), None)
+def evaluation_command(given: argparse.Namespace, use_cpu: bool) -> list[str]:
+    """The command that evaluates any of the models. Raises `ValueError` for what it would refuse."""
+    words = ["--benchmarks", *given.benchmarks, "--use_cpu", str(use_cpu)]
+    for name in OF_EVAL:
+        if value := getattr(given, f"eval_{name}"):
+            words += [f"--{name}", value]
+    if given.benchmarks:
+        parse([EvalArguments], [*words, "--model_name_or_path", "", "--output_dir", ""], prog="delta-trl eval")
+    return [sys.executable, "-m", "delta_trl", "eval", *words]
 
 
-def arms_of(words: Sequence[str] | None, recipe: CreditArguments) -> dict[str, dict[str, Any]]:
-    """
-    The arms: for each `token_credit`, its `token_credit_kwargs`.
-
-    Args:
-        words (`Sequence[str]`, *optional*):
-            A word for each arm, as in `delta:lambda_max=1.5`. Defaults to `none`, the recipe's rule, `side_mean` and
-            `shuffled`.
-        recipe ([`CreditArguments`]): Its rule has the recipe's options.
-
-    Raises:
-        ValueError: If there is no such rule, or nothing to compare.
-    """
-    words = words or ["none", recipe.token_credit, *CONTROLS]
-    rule = rule_of(words)
-    if rule is None or len(set(words)) < 2:
-        raise UsageError(
-            f"The arms {', '.join(words)} have nothing to compare. Give a rule such as delta, and another arm such as "
-            "none."
+def refuse_call(seeds: int, program: str, config: RecipeConfig) -> None:
+    """Raise `UsageError` if nothing can be run, or its runs would have nothing to compare."""
+    problem = None
+    if seeds < 1:
+        problem = f"--seeds {seeds}: expected a positive number."
+    elif not shutil.which(program):
+        problem = f"--launcher: there is no program {program!r}. Install it, or give its path."
+    elif config.logging_strategy == "no" or 0 < config.max_steps < config.logging_steps:
+        problem = (
+            f"The recipe logs no reward: logging_strategy={config.logging_strategy!r}, logging_steps="
+            f"{config.logging_steps:g}, max_steps={config.max_steps}. Log at least once in a run."
         )
-    options = {recipe.token_credit: recipe.token_credit_kwargs}
-    changed = {"rule": rule, "rule_kwargs": options.get(rule, {})}
-    options |= dict.fromkeys(CONTROLS, changed)
-    arms = {word: options.get(word, {}) for word in words}
-    for word, own in arms.items():
-        make_rule(word, own)  # raises if there is no such rule
-    return arms
+    if problem:
+        raise UsageError(problem)
 
 
 def refuse_another_plan(path: Path, plan: dict[str, Any]) -> None:
@@ -182,17 +185,17 @@ def refuse_another_plan(path: Path, plan: dict[str, Any]) -> None:
 
 def finished_seeds(runs: list[SeedRun]) -> list[int]:
     """The seeds of which all arms are finished."""
-    seeds = {run.seed for run in runs}
     unfinished = {run.seed for run in runs if not run.is_finished}
-    return sorted(seeds - unfinished)
+    return sorted({run.seed for run in runs} - unfinished)
 
 
 def work(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> dict[int, str]:
     """Do the runs that are not finished. Returns the seeds that are left out, with the reason."""
     todo = [run for run in runs if not run.is_finished]
-    print(f"{len(plan['arms'])} arms * {len(plan['seeds'])} seeds = {len(runs)} runs, {len(todo)} to do.")
-    print(f"Primary outcome: {plan['primary']}.")
+    print(f"{len(plan['arms'])} arms * {len(plan['seeds'])} seeds = {len(runs)} runs, {len(todo)} to do.", flush=True)
+    print(f"Primary outcome: {plan['primary']}.", flush=True)
     left_out: dict[int, str] = {}
+    start = time.monotonic()
     for i, run in enumerate(todo, start=1):
         if run.seed in left_out:
             continue
@@ -200,6 +203,8 @@ def work(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> dict[int, s
         if not execute(run):
             left_out[run.seed] = f"Seed {run.seed} is left out: {run.arm} failed {ATTEMPTS} times."
             continue
+        remaining = (time.monotonic() - start) / i * (len(todo) - i)
+        print(f"  finished; {len(todo) - i} more will take about {timedelta(seconds=round(remaining))}", flush=True)
         seeds = finished_seeds(runs)
         if run.seed in seeds:  # only a whole seed changes what can be said
             write_outcomes(folder, plan, seeds, left_out)
@@ -216,8 +221,9 @@ def execute(run: SeedRun) -> bool:
             fcntl.flock(log, fcntl.LOCK_EX)
             if not any(map(is_complete, [run.folder, *checkpoints(run.folder).values()])):
                 shutil.rmtree(run.folder, ignore_errors=True)  # training would not write over what a killed run left
-            if not run.is_finished:  # perhaps it has become so while this command waited
-                subprocess.call(run.command, stdout=log, stderr=log)
+            is_trained = is_complete(run.folder) or subprocess.call(run.train, stdout=log, stderr=log) == 0
+            if is_trained and run.results:
+                subprocess.call(run.evaluate, stdout=log, stderr=log)
         if run.is_finished:
             return True
         print(f"  failed, attempt {attempt} of {ATTEMPTS}: {path}", flush=True)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import NormalDist
 
 import mpmath
 import numpy as np
@@ -15,35 +16,29 @@ IN_WORDS = {
     "side_mean": "the same weight per side",
     "shuffled": "its weights at random tokens",
 }
+SMALL = 0.01  # a difference for which the number of seeds is told
 POWER = 0.8  # a difference can be seen if at least this share of comparisons would find it
 
 
 def two_sided_p(t: float, df: int) -> float:
     """The probability that Student's t with `df` degrees of freedom is at least as far from 0 as `t`."""
-    ratio = df / (df + t * t)
-    return float(_tail(ratio, df))
+    return float(mpmath.betainc(df / 2, 0.5, 0, df / (df + t * t), regularized=True))
 
 
 @cache
 def critical_t(p: float, df: int) -> float:
     """The positive t whose two-sided p is `p`."""
-    ratio = mpmath.findroot(lambda x: _tail(x, df) - p, (0, 1), solver="bisect")
+    ratio = mpmath.findroot(lambda x: mpmath.betainc(df / 2, 0.5, 0, x, regularized=True) - p, (0, 1), solver="bisect")
     return math.sqrt(df * (1 / ratio - 1))
-
-
-def _tail(ratio: float, df: int) -> mpmath.mpf:
-    """The two-sided p of the t for which df / (df + t²) is `ratio`."""
-    return mpmath.betainc(df / 2, 0.5, 0, ratio, regularized=True)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """The mean of n values, and the half-width of its 95 % interval; NaN for a single value."""
-    mean = float(np.mean(values))
     n = len(values)
-    if n < 2:
-        return mean, math.nan
-    standard_error = float(np.std(values, ddof=1)) / math.sqrt(n)
-    return mean, critical_t(LEVEL, n - 1) * standard_error
+    half = math.nan
+    if n > 1:
+        half = critical_t(LEVEL, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    return float(np.mean(values)), half
 
 
 def p_value(values: Sequence[float]) -> float:
@@ -51,22 +46,17 @@ def p_value(values: Sequence[float]) -> float:
     n = len(values)
     if n < 2 or np.ptp(values) == 0:
         return math.nan
-    standard_error = np.std(values, ddof=1) / math.sqrt(n)
-    t = float(np.mean(values) / standard_error)
+    t = float(np.mean(values) / np.std(values, ddof=1)) * math.sqrt(n)
     return two_sided_p(t, n - 1)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's corrected p-values. NaN stays NaN and counts as no test."""
-    corrected = [math.nan] * len(p_values)
-    left = np.isfinite(p_values).sum()
-    largest = 0.0
-    for i in np.argsort(p_values):  # NaN last
-        if left == 0:
-            break
-        largest = max(largest, min(1.0, p_values[i] * left))
-        corrected[i] = float(largest)
-        left -= 1
+    order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
+    corrected, largest = [math.nan] * len(p_values), 0.0
+    for rank, (p, i) in enumerate(order):
+        largest = max(largest, min(1.0, p * (len(order) - rank)))
+        corrected[i] = largest
     return corrected
 
 
@@ -75,9 +65,15 @@ def visible_difference(spread: float, n: int, tests: int) -> float:
     The smallest true difference that n seeds show with probability `POWER`, if paired differences have the standard
     deviation `spread` and `tests` of them are tested together.
     """
-    to_be_clear = critical_t(LEVEL / tests, n - 1)
-    to_be_so_often = critical_t(2 * (1 - POWER), n - 1)
-    return (to_be_clear + to_be_so_often) * spread / math.sqrt(n)
+    needed = critical_t(LEVEL / tests, n - 1) + critical_t(2 * (1 - POWER), n - 1)
+    return needed * spread / math.sqrt(n)
+
+
+def seeds_to_see(difference: float, spread: float, tests: int) -> int:
+    """About how many seeds show a true difference with probability `POWER`; Guenther's (1981) approximation."""
+    significance, power = map(NormalDist().inv_cdf, (1 - LEVEL / tests / 2, POWER))
+    n = ((significance + power) * spread / difference) ** 2 + significance**2 / 2
+    return math.ceil(n)
 
 
 @dataclass(frozen=True)
@@ -93,32 +89,32 @@ class Paired:
 
 def pair(values: dict[str, Sequence[float]], rule: str) -> list[Paired]:
     """Compare `rule` with each other arm. `values` are those of each arm by seed; p is corrected for all arms."""
-    by_arm = {}
-    for arm, own in values.items():
-        if arm != rule:
-            by_arm[arm] = np.subtract(values[rule], own).tolist()
-    corrected = holm([p_value(by_seed) for by_seed in by_arm.values()])
-    pairs = []
-    for arm, p in zip(by_arm, corrected, strict=True):
-        mean, half = interval(by_arm[arm])
-        pairs.append(Paired(arm, by_arm[arm], mean, half, p))
-    return pairs
+    by_seed = {arm: np.subtract(values[rule], values[arm]).tolist() for arm in values if arm != rule}
+    p_values = holm(list(map(p_value, by_seed.values())))
+    return [Paired(arm, own, *interval(own), p) for (arm, own), p in zip(by_seed.items(), p_values, strict=True)]
 
 
 def conclusion(rule: str, pairs: Sequence[Paired]) -> str:
     """What can be said of two or more seeds, and what cannot."""
-    says = []
+    clear, unclear = [], []
     for one in pairs:
         arm = f"{one.arm} ({IN_WORDS[one.arm]})" if one.arm in IN_WORDS else one.arm
         if one.p <= LEVEL:
-            direction = "better" if one.mean > 0 else "worse"
-            says.append(f"{rule} is {direction} than {arm} by {abs(one.mean):.3f}.")
+            clear.append(f"{'better' if one.mean > 0 else 'worse'} than {arm} by {abs(one.mean):.3f}")
         else:
-            says.append(f"No clear difference between {rule} and {arm}.")
-    variances = np.var([one.by_seed for one in pairs], axis=1, ddof=1)
-    spread = math.sqrt(variances.mean())
+            unclear.append(arm)
+    says = []
+    if clear:
+        says.append(f"{rule} is {', and '.join(clear)}.")
+    if unclear:
+        says.append(f"No clear difference between {rule} and {', or '.join(unclear)}.")
+    seeds = len(pairs[0].by_seed)
+    spread = math.sqrt(np.var([one.by_seed for one in pairs], axis=1, ddof=1).mean())
     if spread > 0:
-        seeds = len(pairs[0].by_seed)
         smallest = visible_difference(spread, seeds, len(pairs))
-        says.append(f"With {seeds} seeds, true differences below about {smallest:.3f} mostly remain unseen.")
+        needed = seeds_to_see(SMALL, spread, len(pairs))
+        says.append(
+            f"With {seeds} seeds, true differences below about {smallest:.3f} mostly remain unseen. "
+            f"About {needed} seeds would show {SMALL}."
+        )
     return " ".join(says)

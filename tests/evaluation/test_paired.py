@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from delta_trl.evaluation.paired import POWER, critical_t, holm, interval, p_value, two_sided_p, visible_difference
+from delta_trl.evaluation.paired import (
+    POWER,
+    critical_t,
+    holm,
+    interval,
+    p_value,
+    seeds_to_see,
+    two_sided_p,
+    visible_difference,
+)
 
 
 @pytest.mark.parametrize("df", [1, 2, 4, 30, 1000])
@@ -40,3 +49,10 @@ def test_a_visible_difference_is_found_as_often_as_promised(n):
     samples = np.random.default_rng(0).normal(difference, 1.0, (4000, n))
     found = stats.ttest_1samp(samples, 0, axis=1).pvalue <= 0.05 / 3
     assert found.mean() == pytest.approx(POWER, abs=0.08)
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.03, 0.1])
+def test_seeds_to_see_a_difference(spread):
+    n = seeds_to_see(0.01, spread, tests=3)
+    assert visible_difference(spread, n, tests=3) == pytest.approx(0.01, rel=0.1)
+    assert seeds_to_see(0.01, 1.0, tests=3) > 90_000  # so many have no exact answer
