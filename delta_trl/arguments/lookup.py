@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -22,10 +23,10 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         ValueError: If there is no such module, or nothing of that name in it.
     """
     module_name, _, attribute = path.rpartition(".")
-    if not module_name:
+    if not module_name or not all(map(str.isidentifier, path.split("."))):
         raise ValueError(
-            f"Unknown {kind} {path!r}{nearest(path, known)}: expected one of {', '.join(known)}, or a dotted path, as "
-            "in `my_module.my_name`."
+            f"Unknown {kind} {path!r}{nearest(path, known)}: expected one of {', '.join(known)}, or a dotted path of "
+            "names, as in `my_module.my_name`."
         )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -33,31 +34,33 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         # If the user's module lacks a module itself, Python's own message says more.
-        missing = str(error.name)
-        if not f"{module_name}.".startswith(f"{missing}."):
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise ValueError(f"Unknown {kind} {path!r}{nearest(path, known)}: there is no module {missing!r}.") from error
+        hint = nearest(path, known)
+        raise ValueError(f"Unknown {kind} {path!r}: there is no module {error.name!r}{hint}.") from error
     if not hasattr(module, attribute):
-        hint = nearest(attribute, dir(module))
+        hint = " (name the function: `my_module.my_name`)" if attribute == "py" else nearest(attribute, dir(module))
         raise ValueError(f"Unknown {kind} {path!r}: module {module_name!r} has no {attribute!r}{hint}.")
     return getattr(module, attribute)
 
 
+def refuse_missing_path(option: str, name: str) -> None:
+    """Raise `ValueError` if nothing is where a name points that cannot be an id on the hub."""
+    if (name[:1] in "./~" or name.count("/") > 1) and not Path(name).exists():
+        raise ValueError(f"{option}={name!r}: there is no such file or folder in {os.getcwd()}.")
+
+
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
     """Raise `ValueError` if `factory` does not take these options (with the nearest one) or needs others, too."""
-    known, missing = [], []
-    for parameter, details in inspect.signature(factory).parameters.items():
-        if parameter.startswith("_"):
-            continue
-        known.append(parameter)
-        if details.default is details.empty and parameter not in options:
-            missing.append(parameter)
-    all_options = f"; its options are {', '.join(known)}."
-    for option in options:
-        if option not in known:
-            raise ValueError(f"{name} does not know {option!r}{nearest(option, known)}{all_options}")
-    if missing:
-        raise ValueError(f"{name} needs {', '.join(map(repr, missing))}{all_options}")
+    parameters = {key: one for key, one in inspect.signature(factory).parameters.items() if not key.startswith("_")}
+    if unknown := [option for option in options if option not in parameters]:
+        raise ValueError(
+            f"{name} does not know {', '.join(map(repr, unknown))}{nearest(unknown[0], parameters)}; its options are "
+            f"{', '.join(parameters)}."
+        )
+    required = [key for key, one in parameters.items() if one.default is one.empty]
+    if missing := [key for key in required if key not in options]:
+        raise ValueError(f"{name} needs {', '.join(map(repr, missing))}; its options are {', '.join(parameters)}.")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -39,19 +39,15 @@ class Parser(TrlParser):
     """TRL's, which also checks a file's values: argparse reads only those of the command line."""
 
     def set_defaults_with_config(self, **config: Any) -> list[str]:
-        for kind in self.dataclass_types:
-            for name, hint in get_type_hints(kind).items():
-                if name in config:
-                    config[name] = self._checked(name, config[name], str(hint))
+        hints = {name: str(hint) for kind in self.dataclass_types for name, hint in get_type_hints(kind).items()}
+        for name, value in config.items():
+            hint = hints.get(name, "Optional list")  # of an unknown option, which is named later
+            is_empty = value is None and not re.search("None|Optional", hint)
+            if is_empty or (isinstance(value, list) and "list" not in hint.lower()):
+                raise UsageError(f"{name}: {'no value' if is_empty else value}: expected one value.")
+            if isinstance(value, str) and hints.get(name, "").startswith("list"):
+                config[name] = [value]
         return super().set_defaults_with_config(**config)
-
-    def _checked(self, name: str, value: Any, hint: str) -> Any:
-        """A file's value for an option with this type. Raises `UsageError` for none, or several in place of one."""
-        if value is None and not re.search("None|Optional", hint):
-            raise UsageError(f"{name}: no value: expected one value.")
-        if isinstance(value, list) and "list" not in hint.lower():
-            raise UsageError(f"{name}: {value}: expected one value.")
-        return [value] if isinstance(value, str) and hint.startswith("list") else value
 
 
 def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
@@ -72,49 +68,53 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     file = argparse.ArgumentParser(prog=prog, usage=usage, add_help=False, allow_abbrev=False)
     file.add_argument("--config")
     given, words = file.parse_known_args(args)
+    if words and Path(words[0]).suffix in (".yaml", ".yml"):
+        file.error(f"{words[0]} stands alone: name a recipe as --config {words[0]}")
+    words += ["--config", given.config] if given.config else []  # TRL's parser knows no `--config=FILE.yaml`
     with mistakes():
         if given.config:
             _refuse_repeated_keys(given.config)
-            words += ["--config", given.config]  # TRL's parser knows no `--config=FILE.yaml`
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
-    if not rest:
-        return tuple(arguments)
-    for word in rest:
-        if word.startswith("--"):
-            name = word.removeprefix("--").partition("=")[0].replace("-", "_")
-            known = [action.dest for action in parser._actions]
-            raise UsageError(f"Unknown option: `{name}`{nearest(MEANT.get(name, name), known)}.")
-    raise UsageError(
-        f"Unexpected words: {' '.join(rest)}. The option before them takes one value; a recipe is --config FILE.yaml."
-    )
+    if rest:
+        known = {action.dest for action in parser._actions}
+        unknown = [_named(word, known) for word in rest if word.startswith("--")]  # without their values
+        stray = f"Unexpected words: {' '.join(rest)}. The option before them takes one value."
+        raise UsageError(f"Unknown option: {', '.join(unknown)}." if unknown else stray)
+    return tuple(arguments)
 
 
 def _refuse_repeated_keys(path: str) -> None:
     """Raise `UsageError` for a key that stands twice in a YAML file. YAML's reader would take the last one."""
-    text = Path(path).read_text(encoding="utf-8")
-    for key, count in Counter(TOP_LEVEL_KEY.findall(text)).items():
+    for key, count in Counter(TOP_LEVEL_KEY.findall(Path(path).read_text(encoding="utf-8"))).items():
         if count > 1:
             raise UsageError(f"{path}: the key {key!r} stands there {count} times. Keep one.")
+
+
+def _named(word: str, known: set[str]) -> str:
+    """An unknown option, with the one that is meant."""
+    name = word.removeprefix("--").partition("=")[0].replace("-", "_")
+    meant = MEANT.get(name)
+    return f"`{name}`" + (f" (did you mean {meant!r}?)" if meant in known else nearest(name, known))
 
 
 def documented(arguments: type) -> type:
     """Decorates a dataclass: what its docstring says of an option is the option's help on the command line."""
     for names, text in OPTION.findall(inspect.getdoc(arguments)):
-        described = LINK.sub(r"\1", " ".join(text.split()))
         for option in dataclasses.fields(arguments):
             if option.name in names.split(", "):
-                help_ = {"help": described.replace("%", "%%")}
-                option.metadata = MappingProxyType({**option.metadata, **help_})
+                described = LINK.sub(r"\1", " ".join(text.split())).replace("%", "%%")
+                option.metadata = MappingProxyType({**option.metadata, "help": described})
     return arguments
 
 
 def read_mappings(arguments: Any, *names: str) -> None:
     """Convert fields to dicts: on the command line, they are YAML texts. Raises `UsageError` for other values."""
     for name in names:
-        value = getattr(arguments, name) or {}
-        if isinstance(value, str):
-            with mistakes():
-                value = yaml.safe_load(value)
-        if not isinstance(value, dict):
+        value = getattr(arguments, name)
+        try:
+            value = yaml.safe_load(value) if isinstance(value, str) else value
+        except yaml.YAMLError:
+            pass  # a text that is no mapping
+        if value is not None and not isinstance(value, dict):
             raise UsageError(f"{name}={value!r}: expected a mapping.")
-        setattr(arguments, name, value)
+        setattr(arguments, name, value or {})

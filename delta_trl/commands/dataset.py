@@ -40,7 +40,8 @@ def load_prepared(
         conversational=run_args.conversational,
         name=name,
     )
-    check_columns(dataset, rewards, run_args.reward_funcs, name)
+    for warning in check_columns(dataset, rewards, run_args.reward_funcs, name):
+        logger.warning(warning)
     dataset = drop_rows_without_gold(dataset, rewards, name)
     pictures = {"image", "images"} & set(dataset.column_names)
     if pictures and isinstance(processor, PreTrainedTokenizerBase):

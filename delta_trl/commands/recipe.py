@@ -50,8 +50,9 @@ class RunArguments:
         dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on. Needs `eval_strategy`.
         column_mapping (`dict`, *optional*):
             New names of columns. `{question: prompt, answer: solution}`: training reads `prompt`, rewards the others.
-        prompt_template (`str`, *optional*): Text around each prompt, with `{prompt}`. For prompts that are texts.
-        system_prompt (`str`, *optional*): Makes each prompt, a text, a chat that begins with this system message.
+        prompt_template (`str`, *optional*): Text around each prompt, with `{prompt}`.
+        system_prompt (`str`, *optional*):
+            Makes each prompt a chat that begins with this system message, in place of one that it has.
         conversational (`bool`, *optional*, defaults to `False`):
             Turn text prompts into chats, as the user's message. Set it for models that were trained on chats.
         max_prompt_length (`int`, *optional*):

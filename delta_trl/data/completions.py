@@ -24,16 +24,19 @@ def read_completions(path: Path) -> list[dict]:
         sorted by group.
 
     Raises:
-        UsageError: If the file cannot be read, or a line is malformed.
+        UsageError: If the file cannot be read, a line is malformed, or no prompt's completions differ in reward.
     """
-    rows = []
-    groups: dict[str, int] = {}
+    rows: list[dict] = []
+    groups: dict[str, tuple[int, set]] = {}  # number and rewards of each prompt
     for number, row in read_lines(path, lambda row: check_completion(row) | check_tokens(row)):
-        prompt = json.dumps(row["prompt"], sort_keys=True)
-        group = groups.setdefault(prompt, len(groups))
+        group, rewards = groups.setdefault(json.dumps(row["prompt"], sort_keys=True), (len(groups), set()))
+        rewards.add(row["reward"])
         rows.append({**row, "line": number, "group": group})
-    if not rows:
-        raise UsageError(f"{path} has no completions.")
+    if not any(len(rewards - {None}) > 1 for _, rewards in groups.values()):
+        raise UsageError(
+            f"{path}: no prompt has completions with different rewards, so there is nothing to contrast. Completions "
+            "of the same prompt are a group."
+        )
     return sorted(rows, key=lambda row: row["group"])
 
 
@@ -62,15 +65,14 @@ def check_completion(row: Any) -> dict:
     if not isinstance(row, dict) or not row.keys() >= {"prompt", "completion", "reward"}:
         raise ValueError(f"expected an object with prompt, completion and reward (or null), got {reprlib.repr(row)}")
     prompt, completion, reward = row["prompt"], row["completion"], row["reward"]
-    expected = None
-    if not is_prompt(prompt):
-        expected = "the prompt must be a string or a list of messages with a role"
-    elif not isinstance(completion, str) or not completion:
-        expected = "the completion must be a string with a token"
-    elif reward is not None and not (isinstance(reward, (int, float)) and math.isfinite(reward)):
-        expected = "the reward must be a finite number or null"
-    if expected:
-        raise ValueError(f"{expected}, got {reprlib.repr(row)}")
+    is_reward = reward is None or (isinstance(reward, (int, float)) and math.isfinite(reward))
+    for name, is_right, expected in (
+        ("prompt", is_prompt(prompt), "a string or a list of messages with a role"),
+        ("completion", isinstance(completion, str) and completion, "a string with a token"),
+        ("reward", is_reward, "a finite number or null"),
+    ):
+        if not is_right:
+            raise ValueError(f"the {name} must be {expected}, got {reprlib.repr(row[name])}")
     return {"prompt": prompt, "completion": completion, "reward": None if reward is None else float(reward)}
 
 

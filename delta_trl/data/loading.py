@@ -3,17 +3,18 @@
 import hashlib
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from glob import escape
 from pathlib import Path
 
-from datasets import Dataset, load_dataset
+from datasets import Dataset, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
-from ..arguments.lookup import import_dotted, nearest
+from ..arguments.lookup import import_dotted, nearest, refuse_missing_path
 from ..scoring.prompts import prompt_ids
 from . import formats
-from .columns import GOLD_COLUMNS, is_prompt
+from .columns import GOLD_COLUMNS, is_prompt, refuse_rounded
+from .completions import read_lines
 from .formats import FORMATS
 
 
@@ -44,23 +45,33 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
         ValueError: If the data cannot be loaded, in the words of `datasets`; if there is no such format, or it cannot
             read a row.
     """
+    refuse_missing_path("dataset_name", name)
     kind = local_format(name)
     try:
         if kind:
-            files = {split.partition("[")[0]: escape(name)}
-            dataset = load_dataset(kind, data_files=files, split=split)
+            dataset = load_dataset(kind, data_files={split.partition("[")[0]: escape(name)}, split=split)
         else:
             dataset = load_dataset(name, config, split=split)
     except Exception as error:  # `datasets` wraps errors of every kind
+        if Path(name).suffix.lower() == ".jsonl":  # the reader of `datasets` counts lines of a part of the file
+            list(read_lines(Path(name), lambda row: None))  # raises for the first line that is not JSON
         reason = str(error.__cause__ or error) or "it has no rows"
+        if kind is None and Path(name).is_file():
+            reason = f"expected a file of {', '.join(LOCAL_FORMATS)}, or a folder of such files"
         raise ValueError(f"The data {name!r} cannot be loaded: {reason}") from error
+    for column, feature in dataset.features.items():
+        if feature == Value("float32"):  # through texts, for 0.1 to stay 0.1: as a number it is 0.10000000149
+            dataset = dataset.cast_column(column, Value("string")).cast_column(column, Value("float64"))
     if not dataset_format:
         return dataset
     read = FORMATS.get(dataset_format) or import_dotted("dataset format", dataset_format, FORMATS)
 
     def convert(row: dict, i: int, code: str) -> dict:
         try:
-            return dict(read(row))
+            columns = dict(read(row))
+            for gold in GOLD_COLUMNS:
+                refuse_rounded(dict(row), columns.get(gold), gold)
+            return columns
         except Exception as error:  # a user's function may raise anything
             raise ValueError(
                 f"{name}, row {i + 1}: dataset_format={dataset_format!r} cannot read it ({error!r}). Its columns are "
@@ -97,60 +108,64 @@ def prepare(
         column_mapping (`dict[str, str]`, *optional*): New names of columns, for example `{"question": "prompt"}`. A
             column that has such a name already is replaced.
         prompt_template (`str`, *optional*):
-            Text around each prompt; `{prompt}` stands for it, other braces are left alone. For prompts that are texts.
+            Text around each prompt; `{prompt}` stands for it, other braces are left alone. In a conversational prompt
+            it applies to the last user message, or to the last text in it if its content is in parts.
         system_prompt (`str`, *optional*):
-            Makes each prompt a chat that begins with this system message. For prompts that are texts.
+            Makes each prompt a chat that begins with this system message, in place of one that it has.
         conversational (`bool`, *optional*, defaults to `False`): Turn string prompts into one user message.
         name (`str`, *optional*, defaults to `"The dataset"`): What the dataset is called in messages.
 
     Raises:
-        ValueError: If a column is missing, a prompt is neither text nor messages, or not what the first one is, or
-            chats are to be changed.
+        ValueError: If a column is missing, or a prompt is neither text nor messages, or not what the first one is.
     """
-    mapping = column_mapping or {}
-    replaced = {*mapping.values()} & {*dataset.column_names} - mapping.keys()
-    dataset = dataset.remove_columns(list(replaced)).rename_columns(mapping)
-    columns = dataset.column_names
-    if "prompt" not in columns:
+    mapping, columns = column_mapping or {}, dataset.column_names
+    replaced = {new for new in mapping.values() if new in columns and new not in mapping}
+    needed = [*mapping, *({"prompt"} - set(mapping.values()))]
+    if missing := [column for column in needed if column not in columns]:
         raise ValueError(
-            f"{name} has no column 'prompt'{nearest('prompt', columns)}, only {', '.join(columns) or 'no rows'}. "
-            "Rename the one that holds the prompts (`column_mapping`), or give a `dataset_format` that makes it."
+            f"{name} has no column {missing[0]!r}{nearest(missing[0], columns)}, only "
+            f"{', '.join(map(repr, columns)) or 'no rows'}. Rename the one that holds the prompts, or give a "
+            "`dataset_format` that makes it."
         )
-    _refuse_malformed(dataset["prompt"], name)
-    template = prompt_template or "{prompt}"
-    if "{prompt}" not in template:
-        raise ValueError(f"prompt_template={template!r}: expected the text to contain {{prompt}}.")
-    is_changed = prompt_template or system_prompt
-    if not (is_changed or conversational) or len(dataset) == 0:
-        return dataset
-    if not isinstance(dataset[0]["prompt"], str):
-        if is_changed:
-            raise ValueError(
-                f"{name}: prompt_template and system_prompt are for prompts that are texts, and these are chats. Put "
-                "their text into the messages, with a `dataset_format` of your own."
-            )
-        return dataset
-    begin = [{"role": "system", "content": system_prompt}] if system_prompt else []
-
-    def format_prompt(row: dict) -> dict:
-        text = template.replace("{prompt}", row["prompt"])
-        if not (conversational or begin):
-            return {"prompt": text}
-        return {"prompt": [*begin, {"role": "user", "content": text}]}
-
-    return dataset.map(format_prompt, remove_columns="prompt", desc="Formatting prompts")
-
-
-def _refuse_malformed(prompts: Iterable, name: str) -> None:
-    """Raise `ValueError` for the first prompt that is neither text nor messages, or not what the first one is."""
-    kind = None
-    for number, prompt in enumerate(prompts, start=1):
-        kind = kind or type(prompt)
+    dataset = dataset.remove_columns(sorted(replaced)).rename_columns(mapping)
+    kind = type(dataset[0]["prompt"]) if len(dataset) else str
+    for number, prompt in enumerate(dataset["prompt"], start=1):
         if not is_prompt(prompt) or type(prompt) is not kind:
             raise ValueError(
                 f"{name}, row {number}, column 'prompt': expected a text, or a list of messages {{role, content}}, "
                 f"as in the other rows, got {prompt!r:.80}."
             )
+    template = "{prompt}" if prompt_template is None else prompt_template
+    if "{prompt}" not in template:
+        raise ValueError(f"prompt_template={template!r}: expected the text to contain {{prompt}}.")
+    first = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    if template == "{prompt}" and not (conversational or first):
+        return dataset
+
+    def format_prompt(prompt: str | list[dict]) -> str | list[dict]:
+        if isinstance(prompt, str):
+            if not (conversational or first):
+                return template.replace("{prompt}", prompt)
+            prompt = [{"role": "user", "content": prompt}]
+        messages = first + [message for message in prompt if not (first and message["role"] == "system")]
+        asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
+        return [
+            {**message, "content": format_content(message["content"])} if i in asked[-1:] else message
+            for i, message in enumerate(messages)
+        ]
+
+    def format_content(content: str | list[dict]) -> str | list[dict]:
+        if isinstance(content, str):
+            return template.replace("{prompt}", content)
+        texts = [i for i, part in enumerate(content) if part["type"] == "text"]
+        return [
+            {**part, "text": template.replace("{prompt}", part["text"])} if i in texts[-1:] else part
+            for i, part in enumerate(content)
+        ]
+
+    return dataset.map(
+        lambda row: {"prompt": format_prompt(row["prompt"])}, remove_columns="prompt", desc="Formatting prompts"
+    )
 
 
 def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name: str) -> Dataset:
@@ -158,17 +173,16 @@ def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name:
     Leave out the rows that the rewards cannot grade: `solution` or `tests` is missing or blank, and a reward function
     has a parameter of that name. Logs how many. Raises `ValueError` if no row is left.
     """
-    parameters = set().union(*(inspect.signature(reward).parameters for reward in reward_funcs))
-    golds = [column for column in GOLD_COLUMNS if column in dataset.column_names and column in parameters]
+    taken = {parameter for reward in reward_funcs for parameter in inspect.signature(reward).parameters}
+    golds = [column for column in GOLD_COLUMNS if column in dataset.column_names and column in taken]
     if not golds:
         return dataset
-
-    def has_golds(*cells: object) -> bool:
-        return all(cell is not None and str(cell).strip() for cell in cells)
-
-    kept = dataset.filter(has_golds, input_columns=golds, desc="Looking for golds")
-    _report_left_out(dataset, kept, name, f"they have no usable {' or '.join(map(repr, golds))}")
-    return kept
+    kept = dataset.filter(
+        lambda *cells: all(cell is not None and str(cell).strip() for cell in cells),
+        input_columns=golds,
+        desc="Looking for golds",
+    )
+    return _kept(kept, dataset, name, f"they have no usable {' or '.join(map(repr, golds))}")
 
 
 def drop_long_prompts(
@@ -183,20 +197,17 @@ def drop_long_prompts(
     Raises `ValueError` if no row is left.
     """
 
-    def is_short(prompts: list) -> list[bool]:
-        tokenized = prompt_ids(tokenizer, prompts, chat_template_kwargs)
-        return [len(ids) <= max_length for ids in tokenized]
+    def short(prompts: list) -> list[bool]:
+        return [len(ids) <= max_length for ids in prompt_ids(tokenizer, prompts, chat_template_kwargs)]
 
-    kept = dataset.filter(is_short, batched=True, input_columns="prompt", desc="Measuring prompts")
-    _report_left_out(dataset, kept, name, f"their prompts have more than max_prompt_length={max_length} tokens")
+    kept = dataset.filter(short, batched=True, input_columns="prompt", desc="Measuring prompts")
+    return _kept(kept, dataset, name, f"their prompts have more than max_prompt_length={max_length} tokens")
+
+
+def _kept(kept: Dataset, dataset: Dataset, name: str, why: str) -> Dataset:
+    """The rows that are kept. Logs how many are left out. Raises `ValueError` if it is all of them."""
+    if len(kept) == 0:
+        raise ValueError(f"{name}: all {len(dataset)} rows are left out, {why}.")
+    if len(kept) < len(dataset):
+        logger.warning(f"{name}: {len(dataset) - len(kept)} of {len(dataset)} rows are left out, {why}.")
     return kept
-
-
-def _report_left_out(dataset: Dataset, kept: Dataset, name: str, why: str) -> None:
-    """Log how many rows are left out. Raises `ValueError` if it is all of them."""
-    total = len(dataset)
-    left_out = total - len(kept)
-    if left_out == total:
-        raise ValueError(f"{name}: all {total} rows are left out, {why}.")
-    if left_out:
-        logger.warning(f"{name}: {left_out} of {total} rows are left out, {why}.")

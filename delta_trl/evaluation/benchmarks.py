@@ -110,7 +110,8 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
     fitting, asking = next(kind for column, kind in KINDS.items() if column in dataset.column_names)
     reward_name = args.reward or fitting
     reward = get_reward(reward_name)
-    check_columns(dataset, [reward], [reward_name], benchmark.source)
+    for warning in check_columns(dataset, [reward], [reward_name], benchmark.source):
+        logger.warning(warning)
     usable = drop_rows_without_gold(dataset, [reward], name)
     left_out, count = len(dataset) - len(usable), len(usable)
     size = min(args.num_problems or benchmark.num_problems or count, count)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..arguments.errors import UsageError
+from ..arguments.lookup import refuse_missing_path
 from ..arguments.parser import documented
 
 
@@ -44,7 +45,8 @@ class ModelArguments:
     local_files_only: ClassVar[bool] = False  # no option: a dry run sets it
 
     def __post_init__(self):
-        """Raises `ValueError` for a number below 1."""
+        """Raises `ValueError` for a path where nothing is, and for a number below 1."""
+        refuse_missing_path("model_name_or_path", self.model_name_or_path)
         for name in COUNTS:
             value = getattr(self, name, None)
             if value is not None and value < 1:

@@ -64,7 +64,7 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
 
 def _check_rewards(trainer: GRPOTrainer) -> Iterable[str]:
     data = trainer.train_dataset
-    check_columns(data, trainer.reward_funcs, trainer.reward_func_names, "train_dataset")
+    yield from check_columns(data, trainer.reward_funcs, trainer.reward_func_names, "train_dataset")
     if trainer.is_world_process_zero():  # grading takes time
         yield from check_golds(data, trainer.reward_funcs, "train_dataset")
 

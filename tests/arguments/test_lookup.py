@@ -21,7 +21,7 @@ def test_what_lies_in_the_working_directory_is_found(folder):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("mine/here.value", "there is no module 'mine/here'"),
+        ("mine/here.value", "dotted path"),
         ("detla", "did you mean 'delta'"),
         ("json.absent.value", "there is no module 'json.absent'"),
         ("json.lods", "module 'json' has no 'lods' .did you mean 'loads'"),

@@ -147,6 +147,7 @@ def test_what_the_model_cannot_read_names_the_line(refused, tmp_path):
         ("token_credit", "dleta", "--token_credit dleta: rule 'dleta'"),
         ("rule", "fipo", "--token_credit fipo: it credits micro-batches"),
         ("batch_size", 0, "batch_size=0"),
+        ("model_name_or_path", "../model", "model_name_or_path='../model': there is no such file or folder"),
     ],
 )
 def test_a_wrong_value_names_its_option(refused, option, value, message):

@@ -28,6 +28,7 @@ MISTAKES = {
     "--per_device_train_batch_size 80": "16 rows",
     "--eval_strategy steps --eval_steps 1": "eval_dataset_name",
     "--reward_funcs math_rewrd": "'math_reward'",
+    "--reward_funcs my_rewards.py": "name the function",
     "--reward_kwargs {code_reward:\x1f{}}": "reward_kwargs",
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
     "--importance_sampling_level sequence": "importance_sampling_level",
@@ -37,12 +38,15 @@ MISTAKES = {
     "--reward_funcs math_reward --reward_kwargs {math_reward:\x1f{timeout:\x1ffast}}": "{'timeout': 'fast'}}: '<='",
     "--reward_funcs think_format_reward": "conversational: true",
     "--use_peft true --lora_target_modules q_proj v_porj": "'v_proj'",
+    "--model_name_or_path ../model": "no such file or folder in",
     "--model_name_or_path adapter": "is an adapter",
     "--dataset_name lists.jsonl --reward_funcs math_reward": "one text of the reference answer",
     "--dataset_name empty.jsonl": "it has no rows",
-    "--dataset_name broken.jsonl": "'broken.jsonl' cannot be loaded: JSON parse error",
+    "--dataset_name broken.jsonl": "broken.jsonl, line 2: not JSON",
+    "--dataset_name my_rewards.py": "expected a file of .json",
     "--dataset_prompt_column prompt": "'column_mapping'",
-    "run.yaml": "--config FILE.yaml",
+    "--column_mapping {qestion:\x1fprompt}": "no column 'qestion'",
+    "run.yaml": "--config run.yaml",
     "--config twice.yaml": "'max_steps' stands there 2 times",
     "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
     "--use_vllm true --vllm_max_model_length 4": "vllm_max_model_length=4",
@@ -75,6 +79,8 @@ def folder(tmp_path_factory):
     (folder / "adapter" / "adapter_config.json").write_text("{}")
     tiny.recipe(folder, "empty", model_name_or_path="model", dataset_name="train.jsonl", max_steps=None)
     (folder / "twice.yaml").write_text((folder / "run.yaml").read_text() + "max_steps: 3\n")
+    rewards = "def bare(completions): ...\ndef near(completions, solutions=None, scale=1, **kwargs): ...\n"
+    (folder / "my_rewards.py").write_text(rewards)
     (folder / "taken" / "checkpoint-7").mkdir(parents=True)
     return folder
 
@@ -120,6 +126,7 @@ WARNINGS = {
     "--model_name_or_path away/model": "away/model: not on this machine",
     "--dataset_name away/data": "away/data: not on this machine",
     "--eval_dataset_name train.jsonl": "eval_strategy",
+    "--reward_funcs my_rewards.near": "'solutions' (did you mean 'solution'?): 'my_rewards.near' gets its default",
 }
 
 

@@ -28,17 +28,12 @@ def test_tests_that_arrow_may_have_changed_are_refused():
     check([{**row, "tests": json.dumps(row["tests"])} for row in rows], code_reward, "code_reward")
 
 
-def of_kind(kind):
-    return Dataset.from_dict({"solution": [5]}, features=Features({"solution": Value(kind)}))
-
-
 def test_golds_of_math_reward_are_texts_or_numbers():
     for gold in ("2024-01-05", 5, 0.5, None):
         check([{"prompt": "When?", "solution": gold}], get_reward("math_reward"), "math_reward")
-    for kind in ("int16", "int32", "uint64"):
-        check_columns(of_kind(kind), [get_reward("math_reward")], ["math_reward"], "data.jsonl")
-    with pytest.raises(ValueError, match="column 'solution': expected texts, got float"):  # 0.1 is 0.10000000149 there
-        check_columns(of_kind("float32"), [get_reward("math_reward")], ["math_reward"], "data.jsonl")
+    for kind in ("int16", "int32", "uint64", "float32"):
+        data = Dataset.from_dict({"solution": [5]}, features=Features({"solution": Value(kind)}))
+        check_columns(data, [get_reward("math_reward")], ["math_reward"], "data.jsonl")
     with pytest.raises(ValueError, match="column 'solution'"):  # Arrow has made something else of it
         check([{"prompt": "When?", "solution": datetime(2024, 1, 5)}], get_reward("math_reward"), "math_reward")
 

@@ -55,8 +55,12 @@ def test_mistakes_name_the_line(read, text, line):
         read(text)
 
 
-def test_a_file_that_cannot_be_read(tmp_path, read):
+@pytest.mark.parametrize("changes", [({"reward": None}, {}), ({}, {"reward": 1}), ({}, {"prompt": "1+2="})], ids=str)
+def test_nothing_to_contrast(read, changes):
+    with pytest.raises(UsageError, match=r"data\.jsonl"):
+        read(lines(*(row | change for row, change in zip(PAIR, changes, strict=True))))
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(UsageError, match=f"{tmp_path}: cannot be read"):
         read_completions(tmp_path)
-    with pytest.raises(UsageError, match="has no completions"):
-        read("\n")

@@ -95,6 +95,22 @@ def test_a_format_may_be_any_callable(tmp_path, monkeypatch, name):
     assert load("data.csv", dataset_format=f"callable_formats.{name}").to_list() == [{"prompt": "1+1", "solution": 2}]
 
 
+@pytest.mark.parametrize(
+    ("text", "held"), [("{}", "%s"), ("{:.0f}", "%s"), (r"\\boxed{{{}}}", "%s"), ("{}", '{"a": [1.5, %s]}')]
+)
+def test_a_text_of_a_rounded_number_is_refused(tmp_path, monkeypatch, text, held):
+    """Arrow makes 9007199254740993 beside 0.5 to 9007199254740992.0, also inside lists and dicts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = [f'{{"q": "{i}", "a": {held % gold}}}\n' for i, gold in enumerate((0.5, 2**53 + 1))]
+    (tmp_path / "data.jsonl").write_text("".join(rows))
+    code = f"def row(row):\n    return {{'prompt': row['q'], 'solution': '{text}'.format(row['a'])}}\n"
+    (tmp_path / "rounded_format.py").write_text(code)
+    sys.modules.pop("rounded_format", None)
+    with pytest.raises(ValueError, match=r"row 2: .*9007199254740992 may have lost digits"):
+        load("data.jsonl", dataset_format="rounded_format.row")
+
+
 # --- LiveCodeBench's hidden tests ---
 
 

@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, Features, Value
 
 from delta_trl.data.loading import drop_long_prompts, drop_rows_without_gold, load, prepare
 
@@ -25,11 +25,19 @@ def test_local_files(tmp_path):
     assert load(str(tmp_path / "data.CSV")).to_list() == [{**row, "answer": int(row["answer"])} for row in ROWS]
 
 
+def test_decimals_of_32_bits_keep_their_text(tmp_path):
+    data = Dataset.from_dict({"solution": [0.1, None]}, features=Features({"solution": Value("float32")}))
+    data.to_parquet(tmp_path / "data.parquet")
+    assert load(str(tmp_path / "data.parquet"))["solution"][:] == [0.1, None]
+
+
 def test_files_that_cannot_be_loaded(tmp_path):
-    for name, text in {"broken.jsonl": '{"a": 1}\n{"a":', "broken.parquet": "no table"}.items():
-        (tmp_path / name).write_text(text)
-        with pytest.raises(ValueError, match=rf"{name}' cannot be loaded: \w"):
-            load(str(tmp_path / name))
+    (tmp_path / "broken.jsonl").write_text('{"a": 1}\n{"a":')
+    with pytest.raises(ValueError, match=r"broken\.jsonl, line 2: not JSON, Expecting value at character 6"):
+        load(str(tmp_path / "broken.jsonl"))
+    (tmp_path / "broken.parquet").write_text("no table")
+    with pytest.raises(ValueError, match=r"broken\.parquet' cannot be loaded"):
+        load(str(tmp_path / "broken.parquet"))
 
 
 # --- columns and prompts ---
@@ -42,9 +50,13 @@ def test_columns_and_template():
     prepared = prepare(Dataset.from_list(ROWS), mapping, prompt_template="Q: {prompt}", conversational=True)
     assert prepared[0]["prompt"] == [{"role": "user", "content": "Q: 1+1?"}]
 
-    prepared = prepare(Dataset.from_list(ROWS), mapping, prompt_template="Q: {prompt}", system_prompt="Mine.")
-    system = {"role": "system", "content": "Mine."}
-    assert prepared[0]["prompt"] == [system, {"role": "user", "content": "Q: 1+1?"}]
+
+@pytest.mark.parametrize("prompt", ["1+1?", [{"role": "user", "content": "1+1?"}]], ids=["text", "chat"])
+@pytest.mark.parametrize("own", [[], [{"role": "system", "content": "Theirs."}]], ids=["", "with a system message"])
+def test_a_system_prompt_begins_every_chat(prompt, own):
+    rows = Dataset.from_list([{"prompt": prompt if isinstance(prompt, str) else own + prompt}])
+    expected = [{"role": "system", "content": "Mine."}, {"role": "user", "content": "Q: 1+1?"}]
+    assert prepare(rows, prompt_template="Q: {prompt}", system_prompt="Mine.")[0]["prompt"] == expected
 
 
 def test_columns_are_renamed_at_once():
@@ -59,13 +71,15 @@ def test_columns_are_renamed_at_once():
         prepare(Dataset.from_list([{"prompt": "p", **ROWS[0]}]), {"question": "prompt", "answer": "prompt"})
 
 
-def test_prompts_that_are_conversations_already_stay():
-    for content in ("1+1?", [{"type": "text", "text": "1+1?"}]):
-        rows = Dataset.from_list([{"prompt": [{"role": "user", "content": content}]}])
-        assert prepare(rows, conversational=True).to_list() == rows.to_list()
-        for changes in ({"prompt_template": "Q: {prompt}"}, {"system_prompt": "Mine."}):
-            with pytest.raises(ValueError, match=r"my\.jsonl: .* `dataset_format`"):
-                prepare(rows, **changes, name="my.jsonl")
+def test_prompts_that_are_conversations_already():
+    roles, texts = ("system", "user", "assistant", "user", "assistant"), ("Mine.", "1+1?", "2", "2+2?", "It is")
+    chat = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    prepared = prepare(Dataset.from_list([{"prompt": chat}]), prompt_template="Q: {prompt}")
+    assert prepared[0]["prompt"] == [*chat[:3], {"role": "user", "content": "Q: 2+2?"}, chat[4]]
+    parts = Dataset.from_list([{"prompt": [{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}]}])
+    assert prepare(parts, conversational=True).to_list() == parts.to_list()
+    templated = prepare(parts, prompt_template="Q: {prompt}")[0]["prompt"]
+    assert templated == [{"role": "user", "content": [{"type": "text", "text": "Q: 1+1?"}]}]
 
 
 @pytest.mark.parametrize("prompt", [None, " ", [], [{"role": "user"}]], ids=str)
