@@ -82,11 +82,12 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
     twice.
     """
     chosen: dict[str, Benchmark] = {}
-    for given in (part for name in names for part in GROUPS.get(name, [name])):
-        label, benchmark = find(given, BENCHMARKS, Benchmark, GROUPS)
-        if label in chosen:
-            raise ValueError(f"The benchmark {label!r} is named twice.")
-        chosen[label] = benchmark
+    for name in names:
+        for given in GROUPS.get(name, [name]):
+            label, benchmark = find(given, BENCHMARKS, Benchmark, GROUPS)
+            if label in chosen:
+                raise ValueError(f"The benchmark {label!r} is named twice.")
+            chosen[label] = benchmark
     return chosen
 
 
@@ -104,8 +105,9 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
         problem's place in the source, from 1; the reward; settings. Among these, `problems` is a hash of problems and
         golds, without the text that the template puts around them.
     """
-    form = args.dataset_format or benchmark.format
-    dataset = prepare(load(benchmark.source, benchmark.config, benchmark.split, form), name=benchmark.source)
+    dataset_format = args.dataset_format or benchmark.format
+    loaded = load(benchmark.source, benchmark.config, benchmark.split, dataset_format)
+    dataset = prepare(loaded, name=benchmark.source)
     dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
     fitting, asking = next(kind for column, kind in KINDS.items() if column in dataset.column_names)
     reward_name = args.reward or fitting
@@ -113,24 +115,28 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
     for warning in check_columns(dataset, [reward], [reward_name], benchmark.source):
         logger.warning(warning)
     usable = drop_rows_without_gold(dataset, [reward], name)
-    left_out, count = len(dataset) - len(usable), len(usable)
+    count = len(usable)
     size = min(args.num_problems or benchmark.num_problems or count, count)
-    usable = usable.select(sorted(random.Random(0).sample(range(count), size)))
+    chosen = usable.select(sorted(random.Random(0).sample(range(count), size)))
     content = hashlib.sha256()
-    for row in usable:  # all columns: a reward may read any
+    for row in chosen:  # all columns: a reward may read any
         content.update(json.dumps(row, sort_keys=True, default=str).encode())
     is_named = benchmark.format is not None  # a file's prompts stay as they are
-    template = args.prompt_template or (asking if is_named else None)
-    chats = chats and is_named if args.conversational is None else args.conversational
+    template = args.prompt_template
+    conversational = args.conversational
+    if is_named:
+        template = template or asking
+        conversational = chats if conversational is None else conversational
+    makes_chats = bool(conversational)
     settings = {
         "source": benchmark.source,
-        "dataset_format": form,
+        "dataset_format": dataset_format,
         "reward": reward_name,
         "prompt_template": template,
-        "conversational": chats,
-        "num_problems": len(usable),
-        "left_out": left_out,
+        "conversational": makes_chats,
+        "num_problems": size,
+        "left_out": len(dataset) - count,
         "problems": content.hexdigest()[:16],
     }
-    prepared = prepare(usable, None, template, args.system_prompt, conversational=chats, name=name)
+    prepared = prepare(chosen, None, template, args.system_prompt, makes_chats, name)
     return prepared, reward, settings

@@ -16,26 +16,30 @@ def main(args: Sequence[str]) -> None:
     """Compare two evaluations, and print a table. Raises `UsageError` for a mistake of the user's."""
     parser = argparse.ArgumentParser(prog="delta-trl eval", allow_abbrev=False)
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), required=True)
-    first, second = parser.parse_args(args).compare
-    a, b = read_settings(first), read_settings(second)
-    shared = [name for name in a if name in b]
-    if not shared:
-        raise UsageError(f"No benchmark is finished in both: {', '.join(a) or 'none'} and {', '.join(b) or 'none'}.")
-    pairs = {name: read_pair(name, first, second, a[name], b[name]) for name in shared}
-    if left_out := sorted(a.keys() ^ b.keys()):
-        print(f"not compared, finished in one only: {', '.join(left_out)}")
-    same: dict[str, list[str]] = {}  # benchmarks by what differs
-    for name in shared:
-        words = in_words(differences(a[name], b[name])) or "nothing is different"
-        same.setdefault(words, []).append(name)
-    for words, names in same.items():
-        print(f"{', '.join(names)}, from A to B: {words}")
+    folders = parser.parse_args(args).compare
+    a, b = [read_settings(folder) for folder in folders]
     rows = [["benchmark", "problems", "A", "B", "A - B", "95 % interval"]]
-    for name, pair in pairs.items():
-        rows.append([name, *compare(*pair)])
+    pairs = []
+    for name in a:
+        if name not in b:
+            continue
+        changed = differences(a[name], b[name])
+        if "problems" in changed or "reward" in changed:
+            raise UsageError(f"{name}: no problem can be compared with itself: {in_words(changed)}.")
+        print(f"{name}, from A to B: {in_words(changed) or 'nothing is different'}")
+        means = []
+        for folder, settings in zip(folders, (a, b), strict=True):
+            rewards, _, _ = read_samples(folder, name, settings[name])
+            means.append(problem_means(rewards))
+        pair = np.array(means)
+        is_scored = ~np.isnan(pair).any(axis=0)
+        pair = pair[:, is_scored]  # (2, P), of the problems that are scored in both
+        pairs.append(pair)
+        rows.append([name, *cells(pair)])
+    if not pairs:
+        raise UsageError(f"No benchmark is finished in both, only {', '.join([*a, *b]) or 'none'} in one.")
     if len(pairs) > 1:
-        every_a, every_b = zip(*pairs.values(), strict=True)
-        rows.append(["all problems", *compare(np.concatenate(every_a), np.concatenate(every_b))])
+        rows.append(["all problems", *cells(np.concatenate(pairs, axis=1))])
     print(table(rows))
 
 
@@ -45,25 +49,15 @@ def read_settings(folder: Path) -> dict[str, dict]:
     for path in sorted(folder.glob("*.json")):
         if path.with_suffix(".jsonl").is_file():
             content = read_results(path)
-            found[path.stem] = content["settings"] | {"versions": content.get("versions", {})}
+            found[path.stem] = {**content["settings"], "versions": content.get("versions", {})}
     return found
 
 
-def read_pair(name: str, first: Path, second: Path, of_first: dict, of_second: dict) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Mean rewards (P,) of the problems of a benchmark in two folders, of those that are scored in both. Raises
-    `UsageError` if its problems or rewards differ, by their settings.
-    """
-    different = differences(of_first, of_second)
-    if refused := {key: values for key, values in different.items() if key in ("problems", "reward")}:
-        raise UsageError(f"{name}: no problem can be compared with itself: {in_words(refused)}.")
-    a = problem_means(read_samples(first, name, of_first)[0])
-    b = problem_means(read_samples(second, name, of_second)[0])
-    both = ~np.isnan(a + b)
-    return a[both], b[both]
-
-
-def compare(a: np.ndarray, b: np.ndarray) -> list[str]:
+def cells(pair: np.ndarray) -> list[str]:
     """Cells of the table: number of problems, both means, the mean of paired differences, its interval."""
-    means = (mean(values.mean() if len(a) else None) for values in (a, b, a - b))
-    return [str(len(a)), *means, interval(bootstrap_interval(a - b))]
+    a, b = pair
+    difference = a - b
+    means = ["?", "?", "?"]
+    if len(a):
+        means = [mean(values.mean()) for values in (a, b, difference)]
+    return [str(len(a)), *means, interval(bootstrap_interval(difference))]

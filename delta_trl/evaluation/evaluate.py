@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase, TrainerState
+from transformers import PretrainedConfig, PreTrainedTokenizerBase, TrainerState
 from trl.trainer.utils import is_async_callable
 
 from ..arguments.errors import mistakes
@@ -22,7 +23,7 @@ from ..rewards.reasoning import OPENED
 from ..scoring.checks import check_prompts
 from ..scoring.prompts import prompt_ids
 from .arguments import EvalArguments
-from .benchmarks import NUMBER, load_problems, resolve
+from .benchmarks import NUMBER, Benchmark, load_problems, resolve
 from .generation import Generate, TransformersGenerator, VLLMGenerator
 from .model import beyond_context
 from .results import finished, numbers, read_results, read_samples, show, versions
@@ -54,34 +55,18 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
         ValueError, OSError, ImportError: If the model or the data cannot be loaded, or do not fit each other.
         UsageError: If a benchmark is finished with other settings.
     """
-    folder, template = Path(args.output_dir), args.chat_template_kwargs
+    folder = Path(args.output_dir)
     tokenizer, config = args.tokenizer(), args.config()
-    assert isinstance(template, dict)  # since `EvalArguments` has read it
-    given = {name: value for name, value in asdict(args).items() if name not in NO_SETTINGS}
-    problems = {}
-    for name, benchmark in resolve(args.benchmarks).items():
-        rows, reward, own = load_problems(name, benchmark, args, tokenizer.chat_template is not None)
-        prompts = rows["prompt"][:]
-        for warning in check_prompts(prompts, tokenizer, config, name, template):
-            logger.warning(warning)
-        longest = max(map(len, prompt_ids(tokenizer, prompts, template)))
-        too_long = beyond_context(longest + args.max_completion_length, config)
-        if too_long and not args.use_vllm:  # vLLM has a limit of its own
-            raise ValueError(
-                f"{name}: a prompt of {longest:,} tokens with max_completion_length={args.max_completion_length} is "
-                f"{too_long}. Lower max_completion_length."
-            )
-        if opens_reasoning(prompts[0], tokenizer, template) and hasattr(reward, "reasoning_opened"):
-            reward, own["reasoning_opened"] = copy.copy(reward), True
-            reward.reasoning_opened = True
-        problems[name] = rows, reward, given | own
-    todo = [name for name, (_, _, settings) in problems.items() if not finished(folder, name, settings)]
-    if skipped := [name for name in problems if name not in todo]:
-        print(f"finished before, not sampled again: {', '.join(skipped)}")
-    for name in todo:
-        rows, reward, _ = problems[name]
-        for warning in check_golds(rows, [reward], name):
-            logger.warning(warning)
+    problems = {
+        name: _checked_problems(name, benchmark, args, tokenizer, config)
+        for name, benchmark in resolve(args.benchmarks).items()
+    }
+    todo = []
+    for name, (_, _, settings) in problems.items():
+        if finished(folder, name, settings):
+            print(f"{name}: finished before, not sampled again")
+        else:
+            todo.append(name)
     if todo:
         folder.mkdir(parents=True, exist_ok=True)
         generate = (VLLMGenerator if args.use_vllm else TransformersGenerator)(args)
@@ -99,6 +84,35 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
     return {name: read_results(folder / f"{name}.json") for name in problems}
 
 
+def _checked_problems(
+    name: str,
+    benchmark: Benchmark,
+    args: EvalArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    config: PretrainedConfig,
+) -> tuple[Dataset, Callable, dict]:
+    """The rows, the reward and the settings of a benchmark. Raises `ValueError` if they do not fit the model."""
+    template: Any = args.chat_template_kwargs  # a dict since `EvalArguments` has read it
+    rows, reward, settings = load_problems(name, benchmark, args, tokenizer.chat_template is not None)
+    prompts = rows["prompt"][:]
+    warnings = check_prompts(prompts, tokenizer, config, name, template) + check_golds(rows, [reward], name)
+    for warning in warnings:
+        logger.warning(warning)
+    longest = max(map(len, prompt_ids(tokenizer, prompts, template)))
+    too_long = beyond_context(longest + args.max_completion_length, config)
+    if too_long and not args.use_vllm:  # vLLM has a limit of its own
+        raise ValueError(
+            f"{name}: a prompt of {longest:,} tokens with max_completion_length={args.max_completion_length} is "
+            f"{too_long}. Lower max_completion_length."
+        )
+    given = {option: value for option, value in asdict(args).items() if option not in NO_SETTINGS}
+    if opens_reasoning(prompts[0], tokenizer, template) and hasattr(reward, "reasoning_opened"):
+        settings["reasoning_opened"] = True
+        reward = copy.copy(reward)
+        reward.reasoning_opened = True
+    return rows, reward, given | settings
+
+
 def opens_reasoning(prompt: str | list[dict], tokenizer: PreTrainedTokenizerBase, template: dict) -> bool:
     """
     Whether the chat template ends a prompt with `<think>`. Rewards do not see what the template adds, and have to be
@@ -114,26 +128,28 @@ def _sample(
     problems: Dataset, reward: Callable, args: EvalArguments, tokenizer: PreTrainedTokenizerBase, generate: Generate
 ) -> Iterator[dict]:
     """The samples of a benchmark in order, scored; `batch_size` of them are sampled together."""
-    k, size = args.num_generations, args.batch_size or (128 if args.use_vllm else 16)
+    k = args.num_generations
     total = len(problems) * k
+    size = args.batch_size or (128 if args.use_vllm else 16)
     for start in tqdm(range(0, total, size), unit="batch"):
         places = range(start, min(start + size, total))
-        read = {i: problems[i] for i in {place // k for place in places}}  # once: tests can be large
-        rows = [read[place // k] for place in places]
-        ids = prompt_ids(tokenizer, [row["prompt"] for row in rows], args.chat_template_kwargs)  # type: ignore[arg-type]
-        chats = not isinstance(rows[0]["prompt"], str)
-        completions = generate(ids, [args.seed * total + place for place in places], chats)
-        texts = tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
-        rewards, logged = call_reward(reward, rows, texts, [one.ids for one in completions])
-        for i, (place, row, one) in enumerate(zip(places, rows, completions, strict=True)):
+        rows = [problems[place // k] for place in places]
+        prompts = [row["prompt"] for row in rows]
+        ids = prompt_ids(tokenizer, prompts, args.chat_template_kwargs)  # type: ignore[arg-type]
+        seeds = [args.seed * total + place for place in places]
+        completions = generate(ids, seeds, not isinstance(prompts[0], str))
+        generated = [one.ids for one in completions]
+        texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
+        rewards, logged = call_reward(reward, rows, texts, generated)
+        for i, place in enumerate(places):
             yield {
-                "problem": row[NUMBER],
+                "problem": rows[i][NUMBER],
                 "sample": place % k,
-                "prompt": row["prompt"],
+                "prompt": prompts[i],
                 "completion": texts[i],
                 "reward": rewards[i],
-                "length": len(one.ids),
-                "truncated": one.truncated,
+                "length": len(generated[i]),
+                "truncated": completions[i].truncated,
                 "logged": {column: values[i] for column, values in logged.items()},
             }
 
@@ -142,17 +158,20 @@ def call_reward(
     reward: Callable, rows: list[dict], texts: list[str], ids: list[list[int]]
 ) -> tuple[list[float | None], dict[str, list]]:
     """Call a reward as the trainer does. Returns the rewards, and the columns that it logs about completions."""
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+    prompts = columns.pop("prompt")
+    columns.pop(NUMBER)
+    completions: list = texts
+    if not isinstance(prompts[0], str):
+        completions = [[{"role": "assistant", "content": text}] for text in texts]
     logged: dict[str, list] = {}
-    chat = not isinstance(rows[0]["prompt"], str)
-    func = explain_failures(reward, getattr(reward, "__name__", type(reward).__name__))
-    columns = {column: [row[column] for row in rows] for column in rows[0] if column not in ("prompt", NUMBER)}
-    ours = {
-        "prompts": [row["prompt"] for row in rows],
-        "completions": [[{"role": "assistant", "content": text}] if chat else text for text in texts],
+    columns |= {  # a column cannot replace one of these
+        "prompts": prompts,
+        "completions": completions,
         "completion_ids": ids,
         "trainer_state": TrainerState(),
         "log_extra": lambda column, values: logged.update({column: list(values)}),
         "log_metric": lambda *_: None,
     }
-    result = func(**columns | ours)  # a column cannot replace one of these
+    result = explain_failures(reward, getattr(reward, "__name__", type(reward).__name__))(**columns)
     return asyncio.run(result) if is_async_callable(reward) else result, logged

@@ -25,6 +25,12 @@ the token with which the chat template ends a turn.
 """
 
 
+def ends_of(args: EvalArguments, declared: GenerationConfig | None) -> dict[bool, list[int]]:
+    """The tokens that end a completion of a text, and of a chat."""
+    tokenizer = args.tokenizer()
+    return {chats: end_tokens(tokenizer, declared, chats) for chats in (False, True)}
+
+
 class TransformersGenerator:
     """
     Samples a batch of prompts together, seeded by the first one's seed: equal batches give equal completions on equal
@@ -37,17 +43,19 @@ class TransformersGenerator:
     def __init__(self, args: EvalArguments):
         tokenizer = args.tokenizer()
         self.model = args.model()
-        declared = self.model.generation_config
-        self.ends = {chats: end_tokens(tokenizer, declared, chats) for chats in (False, True)}
-        self.pad = next(token for token in (tokenizer.pad_token_id, *self.ends[False], 0) if token is not None)
-        sampling = {"temperature": args.temperature, "top_p": args.top_p, "top_k": 0}
+        self.ends = ends_of(args, self.model.generation_config)
+        candidates = [tokenizer.pad_token_id, *self.ends[False], 0]
+        self.pad = next(token for token in candidates if token is not None)
+        sampling = {}
+        if args.temperature > 0:
+            sampling = {"temperature": args.temperature, "top_p": args.top_p, "top_k": 0}
         # used instead of the model's generation_config.json, whose settings would change the sampling
         self.model.generation_config = GenerationConfig(
             pad_token_id=self.pad,
             bos_token_id=tokenizer.bos_token_id,
             max_new_tokens=args.max_completion_length,
-            do_sample=args.temperature > 0,
-            **(sampling if args.temperature > 0 else {}),
+            do_sample=bool(sampling),
+            **sampling,
         )
 
     @torch.inference_mode()
@@ -55,9 +63,12 @@ class TransformersGenerator:
         torch.manual_seed(seeds[0])
         end = self.ends[chats]
         longest = max(map(len, prompts))
-        padding = [longest - len(prompt) for prompt in prompts]
-        ids = torch.tensor([[self.pad] * n + prompt for n, prompt in zip(padding, prompts, strict=True)])
-        mask = torch.tensor([[0] * n + [1] * (longest - n) for n in padding])
+        ids = torch.full((len(prompts), longest), self.pad)
+        mask = torch.zeros_like(ids)
+        for i, prompt in enumerate(prompts):
+            start = longest - len(prompt)
+            ids[i, start:] = torch.tensor(prompt)
+            mask[i, start:] = 1
         device = self.model.device
         sequences = self.model.generate(
             input_ids=ids.to(device), attention_mask=mask.to(device), eos_token_id=end or None
@@ -66,8 +77,10 @@ class TransformersGenerator:
 
 
 def _until(end: list[int], ids: list[int]) -> Completion:
-    length = next((i + 1 for i, token in enumerate(ids) if token in end), None)
-    return Completion(ids[:length], truncated=length is None)
+    for i, token in enumerate(ids, start=1):
+        if token in end:
+            return Completion(ids[:i], truncated=False)
+    return Completion(ids, truncated=True)
 
 
 class VLLMGenerator:
@@ -77,15 +90,26 @@ class VLLMGenerator:
         from vllm import LLM, SamplingParams
 
         assert isinstance(args.vllm_kwargs, dict)  # since `EvalArguments` has read it
-        options = {"revision": args.model_revision, "dtype": args.dtype, "trust_remote_code": args.trust_remote_code}
-        self.llm = LLM(model=args.model_name_or_path, **options, **args.vllm_kwargs)
-        tokenizer, declared = args.tokenizer(), args.generation_config()
-        self.ends = {chats: end_tokens(tokenizer, declared, chats) for chats in (False, True)}
-        sampling = {"temperature": args.temperature, "top_p": args.top_p, "max_tokens": args.max_completion_length}
-        self.sampling_params = partial(SamplingParams, **sampling)
+        self.llm = LLM(
+            model=args.model_name_or_path,
+            revision=args.model_revision,
+            dtype=args.dtype,
+            trust_remote_code=args.trust_remote_code,
+            **args.vllm_kwargs,
+        )
+        self.ends = ends_of(args, args.generation_config())
+        self.sampling_params = partial(
+            SamplingParams,
+            temperature=args.temperature,
+            top_p=args.top_p,
+            max_tokens=args.max_completion_length,
+        )
 
     def __call__(self, prompts: list[list[int]], seeds: list[int], chats: bool = False) -> list[Completion]:
         params = [self.sampling_params(seed=seed, stop_token_ids=self.ends[chats]) for seed in seeds]
-        outputs = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=False)
-        completions = [output.outputs[0] for output in outputs]
-        return [Completion(list(one.token_ids), one.finish_reason == "length") for one in completions]
+        inputs = [{"prompt_token_ids": ids} for ids in prompts]
+        completions = []
+        for output in self.llm.generate(inputs, params, use_tqdm=False):
+            (one,) = output.outputs
+            completions.append(Completion(list(one.token_ids), one.finish_reason == "length"))
+        return completions

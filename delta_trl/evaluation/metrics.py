@@ -18,14 +18,19 @@ ROUNDING = 1e-12  # values that differ by no more are equal
 def problem_means(rewards: np.ndarray) -> np.ndarray:  # (P, k) -> (P,)
     """Each problem's mean reward over its scored samples; NaN for a problem without any."""
     scored = ~np.isnan(rewards)
-    totals, counts = np.where(scored, rewards, 0.0).sum(axis=1), scored.sum(axis=1)
-    return np.divide(totals, counts, out=np.full(len(rewards), np.nan), where=counts > 0)
+    counts = scored.sum(axis=1)
+    totals = np.where(scored, rewards, 0.0).sum(axis=1)
+    unscored = np.full(len(rewards), np.nan)
+    return np.divide(totals, counts, out=unscored, where=counts > 0)
 
 
 def avg_at_k(rewards: np.ndarray) -> float:
     """avg@k: the mean over problems of their mean reward. NaN if nothing was scored."""
     means = problem_means(rewards)
-    return float(np.nanmean(means)) if np.isfinite(means).any() else math.nan
+    means = means[~np.isnan(means)]
+    if len(means) == 0:
+        return math.nan
+    return float(means.mean())
 
 
 def pass_at_k(rewards: np.ndarray, k: int) -> float:
@@ -34,15 +39,18 @@ def pass_at_k(rewards: np.ndarray, k: int) -> float:
     for n scored samples, of which c are right (a reward of at least 1). NaN if any scored problem has fewer than k
     samples: leaving it out would change the set of problems.
     """
-    n = (~np.isnan(rewards)).sum(axis=1)
-    c = (rewards >= 1.0).sum(axis=1)
-    n, c = n[n > 0], c[n > 0]
-    if not len(n) or n.min() < k:
+    n = np.isfinite(rewards).sum(axis=1)
+    right = (rewards >= 1.0).sum(axis=1)
+    is_scored = n > 0
+    n = n[is_scored, None]
+    wrong = n - right[is_scored, None]
+    if len(n) == 0 or n.min() < k:
         return math.nan
     # C(n - c, k) / C(n, k) = Π_{i < k} (n - c - i) / (n - i); a factor is 0 where fewer than k are wrong
     i = np.arange(k)
-    factors = np.clip(n[:, None] - c[:, None] - i, 0, None) / (n[:, None] - i)
-    return float(1.0 - factors.prod(axis=1).mean())
+    factors = np.maximum(wrong - i, 0) / (n - i)
+    none_is_right = factors.prod(axis=1)
+    return float(1.0 - none_is_right.mean())
 
 
 def bootstrap_interval(values: np.ndarray) -> tuple[float, float]:  # (P,)
@@ -55,6 +63,10 @@ def bootstrap_interval(values: np.ndarray) -> tuple[float, float]:  # (P,)
     if len(values) < ENOUGH or np.ptp(values) <= ROUNDING:
         return math.nan, math.nan
     rng = np.random.default_rng(0)
-    means = [values[rng.integers(0, len(values), len(values))].mean() for _ in range(RESAMPLES)]
+    n = len(values)
+    means = []
+    for _ in range(RESAMPLES):
+        resample = values[rng.integers(0, n, n)]
+        means.append(resample.mean())
     low, high = np.quantile(means, ENDS)
     return float(low), float(high)

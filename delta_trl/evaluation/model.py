@@ -83,18 +83,8 @@ class ModelArguments:
         return config.get_text_config()
 
     def tokenizer(self) -> "PreTrainedTokenizerBase":
-        from transformers import AutoTokenizer
-
-        from ..scoring.checks import check_tokenizer
-
-        try:
-            found = AutoTokenizer.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
-        except (OSError, ValueError) as error:  # perhaps an adapter saved without its tokenizer
-            if (base := self.base()) is self:
-                raise ValueError(f"{self.model_name_or_path!r}: no tokenizer can be loaded: {error}") from error
-            found = base.tokenizer()
-        check_tokenizer(found, self.model_name_or_path)
-        return found
+        processor = self.processor()
+        return getattr(processor, "tokenizer", processor)
 
     def processor(self) -> Any:
         """The processor of a multimodal model, otherwise the tokenizer, as TRL loads them."""
@@ -102,8 +92,14 @@ class ModelArguments:
 
         from ..scoring.checks import check_tokenizer
 
-        found = AutoProcessor.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
-        check_tokenizer(found, self.model_name_or_path)
+        name = self.model_name_or_path
+        try:
+            found = AutoProcessor.from_pretrained(name, padding_side="left", **self.hub_options)
+        except (OSError, ValueError):
+            if not self.is_adapter():
+                raise
+            return self.base().processor()  # an adapter saved without its tokenizer
+        check_tokenizer(found, name)
         return found
 
     def generation_config(self) -> "GenerationConfig | None":

@@ -5,7 +5,6 @@ The files of an evaluation, and its table.
     NAME.json     its settings, versions of packages, and numbers; written last: a benchmark with it is finished
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,10 +28,14 @@ def read_samples(folder: Path, name: str, settings: dict) -> np.ndarray:
     none; lengths in tokens, the end token included; whether the length limit cut them off.
     """
     path = folder / f"{name}.jsonl"
+    values = []
     with _naming(path), path.open(encoding="utf-8") as file:
-        shape = settings["num_problems"], settings["num_generations"]
-        values = [[row["reward"], row["length"], row["truncated"]] for row in map(json.loads, file)]
-        return np.array(values, dtype=float).reshape(*shape, 3).transpose(2, 0, 1)
+        for line in file:
+            row = json.loads(line)
+            values.append([row["reward"], row["length"], row["truncated"]])
+        shape = (settings["num_problems"], settings["num_generations"], 3)
+        samples = np.array(values, dtype=float).reshape(shape)
+    return samples.transpose(2, 0, 1)
 
 
 def read_results(path: Path) -> dict:
@@ -40,7 +43,7 @@ def read_results(path: Path) -> dict:
     with _naming(path):
         content = json.loads(path.read_text())
         content["settings"]["num_generations"]
-        return content
+    return content
 
 
 @contextmanager
@@ -53,14 +56,8 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what samples and scores, as far as it is installed; of rewards and sandbox, a hash of each."""
-    found = {one.name: one.version for one in distributions() if one.name in PACKAGES}
-    for room in ("rewards", "sandbox"):
-        code = hashlib.sha256()
-        for path in sorted((Path(__file__).parents[1] / room).rglob("*.py")):
-            code.update(path.read_bytes())
-        found[room] = code.hexdigest()[:16]
-    return found
+    """The versions of what samples and scores, as far as it is installed."""
+    return {one.name: one.version for one in distributions() if one.name in PACKAGES}
 
 
 def finished(folder: Path, name: str, settings: dict) -> bool:
@@ -73,7 +70,10 @@ def finished(folder: Path, name: str, settings: dict) -> bool:
     path = folder / f"{name}.json"
     if not path.is_file():
         return False
-    if changed := differences(read_results(path)["settings"], json.loads(json.dumps(settings))):
+    before = read_results(path)["settings"]
+    now = json.loads(json.dumps(settings))
+    changed = differences(before, now)
+    if changed:
         raise UsageError(
             f"{path} holds results of other settings: {in_words(changed)}. Use the same settings, or another "
             "--output_dir."
@@ -85,12 +85,14 @@ def numbers(samples: np.ndarray) -> dict:
     """The results on problems, from samples as of [`read_samples`]."""
     rewards, lengths, truncated = samples
     k = rewards.shape[1]
-    powers = [2**i for i in range(k.bit_length()) if 2**i < k]
+    powers = [2**i for i in range(k.bit_length())]
+    passes = {str(n): number(pass_at_k(rewards, n)) for n in sorted({*powers, k})}
+    low, high = bootstrap_interval(problem_means(rewards))
     return {
         "problems": len(rewards),
         "avg_at_k": number(avg_at_k(rewards)),
-        "interval": list(map(number, bootstrap_interval(problem_means(rewards)))),
-        "pass_at_k": {str(n): number(pass_at_k(rewards, n)) for n in (*powers, k)},
+        "interval": [number(low), number(high)],
+        "pass_at_k": passes,
         "truncated": float(truncated.mean()),
         "mean_length": float(lengths.mean()),
         "unscored": int(np.isnan(rewards).sum()),
@@ -104,39 +106,53 @@ def number(value: float) -> float | None:
 
 def show(folder: Path, results: dict[str, dict]) -> None:
     """Print the table of finished benchmarks; `results` are the contents of their results files, by name."""
-    settings = next(iter(results.values()))["settings"]
-    k = settings["num_generations"]
-    print(
-        "{model_name_or_path}, temperature {temperature:g}, top-p {top_p:g}, k = {num_generations}".format(**settings)
-    )
-    rows = {name: one["results"] for name, one in results.items()}
+    rows = {}
+    samples = []
+    for name, content in results.items():
+        rows[name] = content["results"]
+        settings = content["settings"]
+        samples.append(read_samples(folder, name, settings))
     if len(rows) > 1:  # over problems: a benchmark weighs as much as it has
-        rows["average (by problems)"] = numbers(
-            np.concatenate([read_samples(folder, name, one["settings"]) for name, one in results.items()], axis=1)
-        )
-    titles = f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"
-    cells = [["benchmark", "problems", *titles]]
+        rows["average (by problems)"] = numbers(np.concatenate(samples, axis=1))
+    k = str(settings["num_generations"])  # as all other settings that are printed, the same for all benchmarks
+    print("{model_name_or_path}, temperature {temperature:g}, top-p {top_p:g}".format(**settings))
+    titles = ["problems", f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"]
+    lines = [["benchmark", *titles]]
     for name, one in rows.items():
-        quality = mean(one["avg_at_k"]), interval(one["interval"]), mean(one["pass_at_k"][str(k)])
-        how = f"{one['truncated']:.1%}", f"{one['mean_length']:.0f}", str(one["unscored"])
-        cells.append([name, str(one["problems"]), *quality, *how])
-    print(table(cells))
+        lines.append(
+            [
+                name,
+                str(one["problems"]),
+                mean(one["avg_at_k"]),
+                interval(one["interval"]),
+                mean(one["pass_at_k"][k]),
+                f"{one['truncated']:.1%}",
+                f"{one['mean_length']:.0f}",
+                str(one["unscored"]),
+            ]
+        )
+    print(table(lines))
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text as a Markdown table with aligned columns. The first row has the titles."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    columns = zip(*rows, strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    rule = ["-" * width for width in widths]
     titles, *others = rows
     lines = []
-    for row in (titles, ["-" * width for width in widths], *others):
-        first, *cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append(f"| {' | '.join([first.strip().ljust(widths[0]), *cells])} |")
+    for row in [titles, rule, *others]:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        cells[0] = row[0].ljust(widths[0])
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def mean(value: float | None) -> str:
     """A mean reward, on the scale of the rewards, as training prints it."""
-    return "?" if value is None or np.isnan(value) else f"{value:.3f}"
+    if value is None or np.isnan(value):
+        return "?"
+    return f"{value:.3f}"
 
 
 def interval(ends: Sequence[float | None]) -> str:

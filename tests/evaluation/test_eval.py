@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import shutil
 import sys
 from dataclasses import fields
 from importlib.metadata import version
@@ -22,7 +21,6 @@ from delta_trl.audit.audit import AuditArguments
 from delta_trl.cli import main
 from delta_trl.commands.explain import ExplainArguments
 from delta_trl.commands.recipe import RunArguments
-from delta_trl.evaluation import results as results_module
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.generation import Completion, TransformersGenerator, VLLMGenerator
 from delta_trl.scoring.prompts import prompt_ids
@@ -110,6 +108,8 @@ def test_an_evaluation(call, both, data, tmp_path, capsys):
     low, high = numbers["interval"]
     assert low < numbers["avg_at_k"] < high
     assert set(numbers["pass_at_k"]) == {"1", "2", "4"}
+    content = json.loads((tmp_path / "eval" / "problems.json").read_text())
+    assert content["versions"]["math-verify"] == version("math-verify")
     printed = capsys.readouterr().out
     assert f"{numbers['avg_at_k']:.3f}" in printed
     few = results(tmp_path / "eval", "few")["avg_at_k"]
@@ -414,24 +414,8 @@ def test_benchmarks_are_compared_by_name(tmp_path, compared):
     (tmp_path / "a" / "config.json").write_text("{}")  # no benchmark: it has no samples
     cells, printed = compared()
     assert {name: row[0] for name, row in cells.items()} == {"x": "11", "y": "11", "all problems": "22"}
-    assert "finished in one only: only_a" in printed
     for name, temperature in (("y", 0.5), ("x", 0.9)):
         assert re.search(f"^{name}, from A to B: .*temperature was 1.0 and is {temperature}", printed, re.MULTILINE)
-
-
-def test_versions_tell_graders_apart(tmp_path, monkeypatch):
-    rooms = ("rewards", "sandbox")
-    for room in rooms:
-        shutil.copytree(Path(results_module.__file__).parents[1] / room, tmp_path / room)
-    before = results_module.versions()
-    assert before["math-verify"] == version("math-verify")
-    monkeypatch.setattr(results_module, "__file__", str(tmp_path / "evaluation" / "results.py"))
-    assert results_module.versions() == before
-    for room in rooms:
-        (tmp_path / room / "__init__.py").write_text("# edited\n")
-        now = results_module.versions()
-        assert [name for name in now if now[name] != before[name]] == [room]
-        before = now
 
 
 def test_mistakes_in_a_comparison(tmp_path, capsys):
@@ -501,20 +485,6 @@ def test_every_option_that_a_message_names_is_one_of_this_command(call, data, ca
     message = capsys.readouterr().err
     assert message
     assert not options_of_others(message, EvalArguments)
-
-
-@pytest.mark.parametrize("rule", ["dleta", "delta:lamda_max=1", "given", "tests.corpus.tiny.model"])
-@pytest.mark.parametrize("kind", [AuditArguments, ExplainArguments])
-def test_an_audit_and_an_explanation_name_their_own_options(model, data, tmp_path, capsys, kind, rule):
-    rows = [{"prompt": "1+1=", "completion": str(i), "reward": i % 2, "marks": [[0, 1]]} for i in range(4)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = ("audit", "--benchmarks", "--rules") if kind is AuditArguments else ("explain", "--data", "--rule")
-    command, of_data, of_rule = options
-    call = [command, of_data, str(data), of_rule, rule, "--output_dir", str(tmp_path / "audit")]
-    assert main([*call, "--model_name_or_path", str(model)]) == 2
-    message = capsys.readouterr().err
-    assert message
-    assert not options_of_others(message, kind)
 
 
 def test_weights_that_are_missing(call, model, capsys):
