@@ -1,22 +1,29 @@
 """Reward functions that fail are named, and a run without any reward ends, for any `GRPOTrainer`."""
 
+from accelerate.logging import get_logger
 from trl import GRPOTrainer
 
 from ..arguments.errors import UsageError
 from ..rewards.failures import explain_failures
+from .dynamic_sampling import stands_out
 
+
+logger = get_logger(__name__)
 
 PATIENCE = 3  # batches of completions in a row without any reward, after which the run ends
+EQUAL = 10  # batches in a row in which the rewards of each prompt are equal, after which it warns
 
 
 class CheckedRewards(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] whose reward functions are checked, as in [`~rewards.failures.explain_failures`]. If no
     completion of `PATIENCE` batches in a row gets a reward, nothing is trained: it raises `UsageError` in all
-    processes. TRL itself logs a row of each such batch.
+    processes. TRL itself logs a row of each such batch. If all completions of a prompt have the same reward in `EQUAL`
+    batches in a row, it warns once.
     """
 
     _batches_without_rewards = 0
+    _batches_without_contrast = 0
 
     def _calculate_rewards(self, *args, **kwargs):
         given = self.reward_funcs  # restored below: other code reads this list
@@ -26,7 +33,11 @@ class CheckedRewards(GRPOTrainer):
         finally:
             self.reward_funcs = given
         if self.model.training:
+            has_contrast = stands_out(self, rewards).any()
             self._batches_without_rewards = self._batches_without_rewards + 1 if rewards.isnan().all() else 0
+            self._batches_without_contrast = 0 if has_contrast else self._batches_without_contrast + 1
+            if self._batches_without_contrast == EQUAL:
+                self._warn_of_equal_rewards(rewards)
         if self._batches_without_rewards == PATIENCE:
             raise UsageError(
                 f"{', '.join(self.reward_func_names)}: {PATIENCE} batches in a row got no reward, so nothing is "
@@ -34,3 +45,11 @@ class CheckedRewards(GRPOTrainer):
                 "what the reward needs works."
             )
         return rewards
+
+    def _warn_of_equal_rewards(self, rewards):
+        values = rewards.unique(dim=0)[:3].tolist()
+        logger.warning(
+            f"{', '.join(self.reward_func_names)}: in {EQUAL} batches in a row, all completions of a prompt had the "
+            f"same reward, so rewards taught nothing. The last ones had {values}. Prompts may be too hard or too "
+            "easy, or completions too short for an answer (`max_completion_length`)."
+        )

@@ -11,7 +11,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 from ..arguments.errors import UsageError
-from ..files import SETTINGS, begin_checkpoint, checkpoints, is_complete, write_json
+from ..files import ENTROPY_STATE, SETTINGS, begin_checkpoint, checkpoints, is_complete, write_json
 from .main_process import from_main_process
 from .settings import as_json, recorded_settings, settings_of, sharding_of, warn_of_changes
 
@@ -34,8 +34,6 @@ class SafeCheckpoints(GRPOTrainer):
     part. The main process chooses the checkpoint from which all processes resume. A run records its settings in
     `training_settings.json`, in its folder and in its checkpoints. A run that resumes with other settings than those
     of its checkpoint names them in a warning.
-
-    What is not covered: the state of `use_adaptive_entropy`, which TRL writes after the last file.
 
     Attributes:
         checkpoint_parts (`list[CheckpointPart]`):
@@ -79,6 +77,13 @@ class SafeCheckpoints(GRPOTrainer):
         of_main_process = from_main_process(lambda: settings)
         is_here = is_complete(checkpoint) and settings == of_main_process
         found = self.accelerator.gather(torch.tensor([is_here], device=self.accelerator.device)).tolist()
+        has_adapter = hasattr(self.accelerator.unwrap_model(self.model), "peft_config")
+        if settings and bool(settings["adapter"]) != has_adapter:
+            _refuse(
+                checkpoint,
+                f"saved {'without' if has_adapter else 'with'} an adapter, unlike this run. Resume with the same "
+                "`peft_config`, or start a new run from its model",
+            )
         if not all(found):
             number = found.index(False)
             _refuse(checkpoint, f"process {number} does not find it: a shared folder is needed for all nodes")
@@ -109,6 +114,9 @@ class SafeCheckpoints(GRPOTrainer):
             if state and self.args.should_save:
                 torch.save(state, _file_of(part, folder))
                 torch.load(_file_of(part, folder))  # what cannot be read back is an error now, not in the resumed run
+        if self.use_adaptive_entropy and self.args.should_save:  # TRL writes it again after the last file
+            entropy = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
+            write_json(entropy, folder / ENTROPY_STATE)
         super()._save_checkpoint(model, trial)
 
     def save_model(self, output_dir=None, _internal_call=False):

@@ -49,7 +49,7 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     checks = [_check_targets, _check_sampling]
     makes_others = trainer.rollout_func or trainer.environment_factories or overridden(type(trainer), OWN)
     if isinstance(trainer.train_dataset, Dataset) and not makes_others:
-        checks += [_check_rewards, _check_prompts]
+        checks += [_check_rows, _check_rewards, _check_prompts]
     for check in checks:
         try:
             warnings = list(check(trainer))
@@ -62,8 +62,15 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
             logger.warning(warning)
 
 
+def _check_rows(trainer: GRPOTrainer) -> Iterable[str]:
+    refuse_too_few_rows(trainer.args, len(trainer.train_dataset))
+    return []
+
+
 def _check_rewards(trainer: GRPOTrainer) -> Iterable[str]:
     data = trainer.train_dataset
+    if "prompt" not in data.column_names:
+        yield f"train_dataset has no column 'prompt', only {', '.join(data.column_names)}. Rename one."
     yield from check_columns(data, trainer.reward_funcs, trainer.reward_func_names, "train_dataset")
     if trainer.is_world_process_zero():  # grading takes time
         yield from check_golds(data, trainer.reward_funcs, "train_dataset")
@@ -83,7 +90,8 @@ def _check_sampling(trainer: GRPOTrainer) -> Iterable[str]:
 def _check_targets(trainer: GRPOTrainer) -> Iterable[str]:
     model = trainer.accelerator.unwrap_model(trainer.model)
     refuse_missing_targets(model, getattr(model, "peft_config", {}).values())
-    return []
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        yield "The model has no weights that can be trained. Load an adapter with `is_trainable=True`."
 
 
 def check_sampling(args: GRPOConfig) -> list[str]:

@@ -10,6 +10,8 @@ from ..credit import TokenCredit, make_rule
 from .checks import refuse_ignored_credit
 
 
+# TRL names the losses in the option's help alone
+LOSSES = GRPOConfig.__dataclass_fields__["loss_type"].metadata["help"]
 CACHES = ("auto", "device", "cpu")
 LEAST = {"dynamic_sampling_max_rounds": 1, "log_token_credit": 0, "log_token_credit_completions": 1}
 
@@ -104,6 +106,9 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
     def __post_init__(self):
         CreditArguments.__post_init__(self)
         GRPOConfig.__post_init__(self)
+        is_loss = f"'{self.loss_type}'" in LOSSES
+        expect(is_loss, self, "loss_type", "one of TRL's. GSPO is importance_sampling_level='sequence'")
+        expect(self.temperature > 0, self, "temperature", "a positive number, by which scores are divided")
         batches = self.accelerator_config
         # accelerate would divide batches among processes, as TRL's sampler already does
         are_whole = not (batches.split_batches or batches.dispatch_batches)

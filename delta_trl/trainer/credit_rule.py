@@ -36,6 +36,8 @@ def choose_rule(given: TokenCredit | str | None, options: CreditArguments, args:
     The rule to train with: the trainer's argument `token_credit`, or the one that `options` name. If the loss of
     `args` ignores token credit, the rule gives none, with a warning. `DeltaGRPOConfig` refuses such a loss.
     """
+    if not isinstance(args, GRPOConfig):
+        raise ValueError(f"args is a {type(args).__name__}: expected a DeltaGRPOConfig, or TRL's GRPOConfig.")
     rule = options.make_rule() if given is None else _given_rule(given, options)
     try:
         refuse_ignored_credit(args, rule)

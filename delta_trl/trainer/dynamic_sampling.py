@@ -153,7 +153,8 @@ class DynamicSampling(GRPOTrainer):
         first = sum(map(len, sample.rounds)) + own.start
         for i, row in enumerate(inputs):
             of_row = {name: values and values[i] for name, values in output.items()}
-            logged = {name: values[i] for name, values in self._pending_extra_logs.items()}
+            columns = self._pending_extra_logs.items()
+            logged = {name: values[i] for name, values in columns if i < len(values)}  # some may be too short
             sample.rows[first + i] = Row(row, of_row, logged)
         self._pending_extra_logs.clear()
         sample.rounds.append(rewards)

@@ -30,6 +30,8 @@ MISTAKES = {
     "--reward_funcs math_rewrd": "'math_reward'",
     "--reward_funcs my_rewards.py": "name the function",
     "--reward_kwargs {code_reward:\x1f{}}": "reward_kwargs",
+    "--temperature 0": "temperature=0.0: expected a positive number",
+    "--loss_type gspo": "loss_type='gspo'",
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
     "--importance_sampling_level sequence": "importance_sampling_level",
     "--accelerator_config.split_batches true": "split_batches",

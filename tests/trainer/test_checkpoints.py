@@ -34,6 +34,9 @@ def test_what_resume_from_checkpoint_means(make_trainer, tmp_path):
     make_checkpoints(folder, 9, 10, 12, "notes")
     make_checkpoints(folder, 11, last_file="rng_state.pth")
     (folder / "checkpoint-12" / "trainer_state.json").write_text('{"global_step": 2, "log_hist')
+    make_checkpoints(folder, 13)
+    (folder / "checkpoint-13" / "entropy_ctrl_state.json").write_text('{"entropy_co')  # TRL writes it later
+    (folder / "checkpoint-10" / "entropy_ctrl_state.json").write_text('{"entropy_coef": 0.1}')
     last = folder / "checkpoint-10"
     assert trainer._checkpoint_to_resume(True) == trainer._checkpoint_to_resume(str(last)) == last
     assert trainer._checkpoint_to_resume(None) is trainer._checkpoint_to_resume(False) is None
@@ -43,6 +46,9 @@ def test_what_resume_from_checkpoint_means(make_trainer, tmp_path):
     (folder / "trainer_state.json").write_text("{}")  # as of a run that has ended
     with pytest.raises(UsageError, match=r"no state of the optimizer\. Name .*run/checkpoint-10"):
         trainer._checkpoint_to_resume(str(folder))
+    (last / "training_settings.json").write_text('{"adapter": {"r": 8}}')
+    with pytest.raises(UsageError, match="saved with an adapter"):
+        trainer._checkpoint_to_resume(True)
 
 
 def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_trainer, tmp_path):

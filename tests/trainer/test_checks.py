@@ -10,6 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
+from transformers import TrainingArguments
 from trl.rewards import think_format_reward
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
@@ -109,6 +110,8 @@ MISTAKES = [
         ["'solution'", "leaves out"],
     ),
     ({"reward_funcs": think_format_reward}, {}, ["conversational"]),
+    ({"train_dataset": tiny.dataset().rename_column("prompt", "question")}, {}, ["has no column 'prompt'"]),
+    ({"train_dataset": tiny.dataset().select(range(1))}, {}, ["1 rows are too few"]),
 ]
 
 
@@ -117,6 +120,17 @@ def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, trainer_op
     make_trainer(tiny.model(vocab_size=len(OPENS)), **options, trainer_options=trainer_options)
     for message in messages:
         assert message in caplog.text
+
+
+def test_a_model_with_nothing_to_train_is_warned_of(make_trainer, caplog):
+    model = tiny.model()
+    make_trainer(model.requires_grad_(False))
+    assert "no weights that can be trained" in caplog.text
+
+
+def test_arguments_of_another_trainer_are_refused():
+    with pytest.raises(ValueError, match="args is a TrainingArguments"):
+        DeltaGRPOTrainer(tiny.model(), tiny.reward_letters, TrainingArguments("unused", use_cpu=True))
 
 
 # --- what GRPOTrainer trains, trains without a word ---

@@ -326,3 +326,13 @@ def test_images_are_refused_when_they_come(make_trainer, rollout, data):
     trainer = make_trainer(train_dataset=data, trainer_options={"processing_class": WITH_TOOLS}, **PLAIN[0])
     with pytest.raises(ValueError, match=r"dynamic_sampling=True .*images"):
         rollout(trainer)
+
+
+def test_a_logged_column_with_too_few_values(make_trainer):
+    """GRPOTrainer trains all the same."""
+
+    def reward(completions, log_extra, **columns):
+        log_extra("first", [1])
+        return tiny.reward_letters(completions)
+
+    make_trainer(reward_funcs=reward, dynamic_sampling=True, max_steps=1).train()

@@ -90,14 +90,15 @@ def test_the_functions_stay_those_that_were_given(make_trainer):
     assert trainer.reward_funcs[0] is tiny.reward_letters
 
 
-def test_a_run_without_rewards_ends(make_trainer):
+def test_a_run_without_rewards_ends_and_one_without_contrast_is_warned_of(make_trainer, caplog):
     def reward(completions, trainer_state, **kwargs):
-        return [1.0 if trainer_state.global_step == 1 else None] * len(completions)
+        return [1.0 if trainer_state.global_step < 10 else None] * len(completions)
 
-    trainer = make_trainer(reward_funcs=reward, max_steps=6)
+    trainer = make_trainer(reward_funcs=reward, max_steps=16)
     with pytest.raises(UsageError, match="reward: 3 batches in a row got no reward"):
         trainer.train()
-    assert trainer.state.global_step == 4
+    assert trainer.state.global_step == 12
+    assert caplog.text.count("reward: in 10 batches in a row") == 1
 
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
