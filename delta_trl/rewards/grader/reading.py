@@ -200,8 +200,8 @@ def _read_system(text: str) -> Readings:
         systems = [split_elements(text)]
     points = []
     for system in systems:
-        equations = list(map(NAMED_VALUE.fullmatch, system))
-        if len(equations) < 2 or None in equations:
+        equations = list(filter(None, map(NAMED_VALUE.fullmatch, system)))
+        if len(equations) < max(2, len(system)):
             return ()
         pairs = [equation.groups() for equation in equations]
         together = Collection(tuple(read(value) for _, value in pairs))
