@@ -21,9 +21,11 @@ from torch import nn
 from .stand_in import PACKED, StandIn, layers_of, positions_of
 
 
-LEAST, NOISE = 1e-5, 4.0  # relative tolerance: the least, and in units of the measured noise
+LEAST = 1e-5  # relative tolerance
+NOISE = 4.0  # relative tolerance, in units of the measured noise
 MOST = 0.1  # relative: what padding changes by more is no rounding
-WIDTH, PROMPT = 16, 8  # columns of the probe, and of its prompts
+WIDTH = 16  # columns of the probe
+PROMPT = 8  # columns of its prompts
 NARROW = 3  # tokens of a sliding window in the probe
 
 

@@ -30,7 +30,8 @@ from .recorder import Recorder
 
 
 ATTENTION = {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"}  # transformers' caches of attention layers
-PACKED, LEFT = "packed", "moved to the left"
+PACKED = "packed"
+LEFT = "moved to the left"
 BLOCK = 512  # queries of a row that is longer than its sliding window
 
 
