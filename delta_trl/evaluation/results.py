@@ -5,6 +5,7 @@ The files of an evaluation, and its table.
     NAME.json     its settings, versions of packages, and numbers; written last: a benchmark with it is finished
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,8 +57,14 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what samples and scores, as far as it is installed."""
-    return {one.name: one.version for one in distributions() if one.name in PACKAGES}
+    """The versions of what samples and scores, as far as it is installed; of rewards and sandbox, a hash of each."""
+    found = {one.name: one.version for one in distributions() if one.name in PACKAGES}
+    for room in ("rewards", "sandbox"):
+        code = hashlib.sha256()
+        for path in sorted((Path(__file__).parents[1] / room).rglob("*.py")):
+            code.update(path.read_bytes())
+        found[room] = code.hexdigest()[:16]
+    return found
 
 
 def finished(folder: Path, name: str, settings: dict) -> bool:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 import sys
 from dataclasses import fields
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from delta_trl.audit.audit import AuditArguments
 from delta_trl.cli import main
 from delta_trl.commands.explain import ExplainArguments
 from delta_trl.commands.recipe import RunArguments
+from delta_trl.evaluation import results as results_module
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.generation import Completion, TransformersGenerator, VLLMGenerator
 from delta_trl.scoring.prompts import prompt_ids
@@ -108,8 +110,6 @@ def test_an_evaluation(call, both, data, tmp_path, capsys):
     low, high = numbers["interval"]
     assert low < numbers["avg_at_k"] < high
     assert set(numbers["pass_at_k"]) == {"1", "2", "4"}
-    content = json.loads((tmp_path / "eval" / "problems.json").read_text())
-    assert content["versions"]["math-verify"] == version("math-verify")
     printed = capsys.readouterr().out
     assert f"{numbers['avg_at_k']:.3f}" in printed
     few = results(tmp_path / "eval", "few")["avg_at_k"]
@@ -416,6 +416,21 @@ def test_benchmarks_are_compared_by_name(tmp_path, compared):
     assert {name: row[0] for name, row in cells.items()} == {"x": "11", "y": "11", "all problems": "22"}
     for name, temperature in (("y", 0.5), ("x", 0.9)):
         assert re.search(f"^{name}, from A to B: .*temperature was 1.0 and is {temperature}", printed, re.MULTILINE)
+
+
+def test_versions_tell_graders_apart(tmp_path, monkeypatch):
+    rooms = ("rewards", "sandbox")
+    for room in rooms:
+        shutil.copytree(Path(results_module.__file__).parents[1] / room, tmp_path / room)
+    before = results_module.versions()
+    assert before["math-verify"] == version("math-verify")
+    monkeypatch.setattr(results_module, "__file__", str(tmp_path / "evaluation" / "results.py"))
+    assert results_module.versions() == before
+    for room in rooms:
+        (tmp_path / room / "__init__.py").write_text("# edited\n")
+        now = results_module.versions()
+        assert [name for name in now if now[name] != before[name]] == [room]
+        before = now
 
 
 def test_mistakes_in_a_comparison(tmp_path, capsys):
