@@ -502,6 +502,20 @@ def test_every_option_that_a_message_names_is_one_of_this_command(call, data, ca
     assert not options_of_others(message, EvalArguments)
 
 
+@pytest.mark.parametrize("rule", ["dleta", "delta:lamda_max=1", "given", "tests.corpus.tiny.model"])
+@pytest.mark.parametrize("kind", [AuditArguments, ExplainArguments])
+def test_an_audit_and_an_explanation_name_their_own_options(model, data, tmp_path, capsys, kind, rule):
+    rows = [{"prompt": "1+1=", "completion": str(i), "reward": i % 2, "marks": [[0, 1]]} for i in range(4)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("audit", "--benchmarks", "--rules") if kind is AuditArguments else ("explain", "--data", "--rule")
+    command, of_data, of_rule = options
+    call = [command, of_data, str(data), of_rule, rule, "--output_dir", str(tmp_path / "audit")]
+    assert main([*call, "--model_name_or_path", str(model)]) == 2
+    message = capsys.readouterr().err
+    assert message
+    assert not options_of_others(message, kind)
+
+
 def test_weights_that_are_missing(call, model, capsys):
     file = model / "model.safetensors"
     weights = load_file(file)
