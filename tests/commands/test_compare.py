@@ -12,6 +12,7 @@ import pytest
 
 from delta_trl.cli import main
 from delta_trl.commands.arms import arms_of
+from delta_trl.commands.comparison import read_call
 from delta_trl.evaluation.paired import conclusion, pair, visible_difference
 from delta_trl.trainer.config import CreditArguments
 
@@ -78,6 +79,23 @@ def test_what_is_said_names_what_cannot_be():
     assert said.startswith("delta is better than none (no token credit) by 0.200.")
     assert "No clear difference between delta and side_mean (the same weight per side)." in said
     assert "With 3 seeds, true differences below about 0." in said
+    assert said.endswith(" seeds would show 0.01.")
+
+
+BY_EVALUATION = {
+    "--benchmarks train.jsonl --eval_strategy steps": "accuracy",
+    "--eval_strategy steps": "eval_reward",
+    "--eval_strategy no": "training_reward",
+}
+
+
+@pytest.mark.parametrize(("words", "primary"), BY_EVALUATION.items())
+def test_the_best_evidence_is_the_primary_outcome(words, primary, tmp_path, monkeypatch):
+    recipe = tiny.recipe(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    _, plan, _ = read_call(["--config", recipe, *words.split()])
+    assert plan["primary"] == primary
+    assert plan["outcomes"][-2:] == ["training_reward", "training_reward_at_end"]
 
 
 MISTAKES = {
@@ -141,6 +159,7 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
     assert "2 arms * 2 seeds = 4 runs, 4 to do." in printed
     assert "Primary outcome: training_reward." in printed
     assert f"2/4 {folder}/seed-0/delta" in printed
+    assert "finished; 3 more will take about 0:0" in printed
     assert "failed, attempt 1 of 3" in printed
     assert "failed, attempt 3 of 3" in printed
     assert "Seed 1 is left out: none failed 3 times." in printed
