@@ -33,10 +33,10 @@ BUDGET = {
     ("rewards",): 8_350,
     ("sandbox",): 9_100,
     ("report", "audit"): 6_350,
-    ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 10_350,
+    ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 10_400,
 }
 RAISES = 200
-OUTSIDE = {"tests": 55_300, "scripts": 17_300}  # expressions
+OUTSIDE = {"tests": 55_450, "scripts": 17_300}  # expressions
 WORDS = 14_000  # of README and docs
 
 
