@@ -38,6 +38,9 @@ def main(args: Sequence[str]) -> None:
         rows.append([name, *cells(pair)])
     if not pairs:
         raise UsageError(f"No benchmark is finished in both, only {', '.join([*a, *b]) or 'none'} in one.")
+    left_out = sorted(a.keys() ^ b.keys())
+    if left_out:
+        print(f"not compared, finished in one only: {', '.join(left_out)}")
     if len(pairs) > 1:
         rows.append(["all problems", *cells(np.concatenate(pairs, axis=1))])
     print(table(rows))

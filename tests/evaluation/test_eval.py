@@ -414,6 +414,7 @@ def test_benchmarks_are_compared_by_name(tmp_path, compared):
     (tmp_path / "a" / "config.json").write_text("{}")  # no benchmark: it has no samples
     cells, printed = compared()
     assert {name: row[0] for name, row in cells.items()} == {"x": "11", "y": "11", "all problems": "22"}
+    assert "finished in one only: only_a" in printed
     for name, temperature in (("y", 0.5), ("x", 0.9)):
         assert re.search(f"^{name}, from A to B: .*temperature was 1.0 and is {temperature}", printed, re.MULTILINE)
 
