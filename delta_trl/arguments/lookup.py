@@ -23,9 +23,11 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         ValueError: If there is no such module, or nothing of that name in it.
     """
     module_name, _, attribute = path.rpartition(".")
-    if not module_name or not all(map(str.isidentifier, path.split("."))):
+    hint = nearest(path, known)
+    are_names = all(map(str.isidentifier, path.split(".")))
+    if not module_name or not are_names:
         raise ValueError(
-            f"Unknown {kind} {path!r}{nearest(path, known)}: expected one of {', '.join(known)}, or a dotted path of "
+            f"Unknown {kind} {path!r}{hint}: expected one of {', '.join(known)}, or a dotted path of "
             "names, as in `my_module.my_name`."
         )
     if os.getcwd() not in sys.path:
@@ -36,35 +38,47 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         # If the user's module lacks a module itself, Python's own message says more.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        hint = nearest(path, known)
         raise ValueError(f"Unknown {kind} {path!r}: there is no module {error.name!r}{hint}.") from error
     if not hasattr(module, attribute):
-        hint = " (name the function: `my_module.my_name`)" if attribute == "py" else nearest(attribute, dir(module))
+        hint = nearest(attribute, dir(module))
+        if attribute == "py":
+            hint = " (name the function: `my_module.my_name`)"
         raise ValueError(f"Unknown {kind} {path!r}: module {module_name!r} has no {attribute!r}{hint}.")
     return getattr(module, attribute)
 
 
 def refuse_missing_path(option: str, name: str) -> None:
     """Raise `ValueError` if nothing is where a name points that cannot be an id on the hub."""
-    if (name[:1] in "./~" or name.count("/") > 1) and not Path(name).exists():
+    is_path = name[:1] in "./~" or name.count("/") > 1
+    if is_path and not Path(name).exists():
         raise ValueError(f"{option}={name!r}: there is no such file or folder in {os.getcwd()}.")
 
 
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
     """Raise `ValueError` if `factory` does not take these options (with the nearest one) or needs others, too."""
-    parameters = {key: one for key, one in inspect.signature(factory).parameters.items() if not key.startswith("_")}
-    if unknown := [option for option in options if option not in parameters]:
-        raise ValueError(
-            f"{name} does not know {', '.join(map(repr, unknown))}{nearest(unknown[0], parameters)}; its options are "
-            f"{', '.join(parameters)}."
-        )
-    required = [key for key, one in parameters.items() if one.default is one.empty]
-    if missing := [key for key in required if key not in options]:
-        raise ValueError(f"{name} needs {', '.join(map(repr, missing))}; its options are {', '.join(parameters)}.")
+    known = []
+    missing = []
+    for key, parameter in inspect.signature(factory).parameters.items():
+        if key.startswith("_"):
+            continue
+        known.append(key)
+        if parameter.default is parameter.empty and key not in options:
+            missing.append(key)
+    unknown = [option for option in options if option not in known]
+    problem = ""
+    if unknown:
+        hint = nearest(unknown[0], known)
+        problem = f"does not know {', '.join(map(repr, unknown))}{hint}"
+    elif missing:
+        problem = f"needs {', '.join(map(repr, missing))}"
+    if problem:
+        raise ValueError(f"{name} {problem}; its options are {', '.join(known)}.")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The nearest known name in brackets, as a suggestion; an empty text if none is near. Ignores case."""
     names = {one.lower(): one for one in known}
     found = difflib.get_close_matches(name.lower(), names, n=1)
-    return f" (did you mean {names[found[0]]!r}?)" if found else ""
+    if not found:
+        return ""
+    return f" (did you mean {names[found[0]]!r}?)"

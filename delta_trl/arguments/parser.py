@@ -39,13 +39,18 @@ class Parser(TrlParser):
     """TRL's, which also checks a file's values: argparse reads only those of the command line."""
 
     def set_defaults_with_config(self, **config: Any) -> list[str]:
-        hints = {name: str(hint) for kind in self.dataclass_types for name, hint in get_type_hints(kind).items()}
+        hints = {}
+        for kind in self.dataclass_types:
+            for name, hint in get_type_hints(kind).items():
+                hints[name] = str(hint)
         for name, value in config.items():
             hint = hints.get(name, "Optional list")  # of an unknown option, which is named later
             is_empty = value is None and not re.search("None|Optional", hint)
-            if is_empty or (isinstance(value, list) and "list" not in hint.lower()):
-                raise UsageError(f"{name}: {'no value' if is_empty else value}: expected one value.")
-            if isinstance(value, str) and hints.get(name, "").startswith("list"):
+            is_list = isinstance(value, list) and "list" not in hint.lower()
+            if is_empty or is_list:
+                found = "no value" if is_empty else value
+                raise UsageError(f"{name}: {found}: expected one value.")
+            if isinstance(value, str) and hint.startswith("list"):
                 config[name] = [value]
         return super().set_defaults_with_config(**config)
 
@@ -70,7 +75,8 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     given, words = file.parse_known_args(args)
     if words and Path(words[0]).suffix in (".yaml", ".yml"):
         file.error(f"{words[0]} stands alone: name a recipe as --config {words[0]}")
-    words += ["--config", given.config] if given.config else []  # TRL's parser knows no `--config=FILE.yaml`
+    if given.config:
+        words += ["--config", given.config]  # TRL's parser knows no `--config=FILE.yaml`
     with mistakes():
         if given.config:
             _refuse_repeated_keys(given.config)
@@ -78,31 +84,40 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     if rest:
         known = {action.dest for action in parser._actions}
         unknown = [_named(word, known) for word in rest if word.startswith("--")]  # without their values
-        stray = f"Unexpected words: {' '.join(rest)}. The option before them takes one value."
-        raise UsageError(f"Unknown option: {', '.join(unknown)}." if unknown else stray)
+        problem = f"Unexpected words: {' '.join(rest)}. The option before them takes one value."
+        if unknown:
+            problem = f"Unknown option: {', '.join(unknown)}."
+        raise UsageError(problem)
     return tuple(arguments)
 
 
 def _refuse_repeated_keys(path: str) -> None:
     """Raise `UsageError` for a key that stands twice in a YAML file. YAML's reader would take the last one."""
-    for key, count in Counter(TOP_LEVEL_KEY.findall(Path(path).read_text(encoding="utf-8"))).items():
+    text = Path(path).read_text(encoding="utf-8")
+    keys = TOP_LEVEL_KEY.findall(text)
+    for key, count in Counter(keys).items():
         if count > 1:
             raise UsageError(f"{path}: the key {key!r} stands there {count} times. Keep one.")
 
 
 def _named(word: str, known: set[str]) -> str:
     """An unknown option, with the one that is meant."""
-    name = word.removeprefix("--").partition("=")[0].replace("-", "_")
+    option = word.removeprefix("--").partition("=")[0]
+    name = option.replace("-", "_")
     meant = MEANT.get(name)
-    return f"`{name}`" + (f" (did you mean {meant!r}?)" if meant in known else nearest(name, known))
+    if meant in known:
+        return f"`{name}` (did you mean {meant!r}?)"
+    return f"`{name}`{nearest(name, known)}"
 
 
 def documented(arguments: type) -> type:
     """Decorates a dataclass: what its docstring says of an option is the option's help on the command line."""
     for names, text in OPTION.findall(inspect.getdoc(arguments)):
+        line = " ".join(text.split())
+        line = LINK.sub(r"\1", line)
+        described = line.replace("%", "%%")
         for option in dataclasses.fields(arguments):
             if option.name in names.split(", "):
-                described = LINK.sub(r"\1", " ".join(text.split())).replace("%", "%%")
                 option.metadata = MappingProxyType({**option.metadata, "help": described})
     return arguments
 
@@ -111,10 +126,11 @@ def read_mappings(arguments: Any, *names: str) -> None:
     """Convert fields to dicts: on the command line, they are YAML texts. Raises `UsageError` for other values."""
     for name in names:
         value = getattr(arguments, name)
-        try:
-            value = yaml.safe_load(value) if isinstance(value, str) else value
-        except yaml.YAMLError:
-            pass  # a text that is no mapping
+        if isinstance(value, str):
+            try:
+                value = yaml.safe_load(value)
+            except yaml.YAMLError:
+                pass  # a text that is no mapping
         if value is not None and not isinstance(value, dict):
             raise UsageError(f"{name}={value!r}: expected a mapping.")
         setattr(arguments, name, value or {})
