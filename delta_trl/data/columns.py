@@ -20,7 +20,8 @@ NUMBERS = re.compile(r"u?int\d+|float|double")
 EXACT = 2**53  # from here on, a float does not hold every whole number
 OURS = ("math_reward", "code_reward")  # give None to any answer if they cannot use its gold
 OF_CHATS = ("think_format_reward", "accuracy_reward", "reasoning_accuracy_reward")  # of TRL
-SAMPLE, UNUSABLE = 100, 0.1  # golds to try, and the share that may be unusable without a warning
+SAMPLE = 100  # golds to try
+UNUSABLE = 0.1  # the share of them that may be unusable without a warning
 
 
 def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[str], name: str) -> list[str]:
@@ -38,11 +39,15 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
     one of them has more than 64 bits.
     """
     warnings = []
-    passed = dict.fromkeys([*FROM_TRAINER, *(column for column in dataset.column_names if column not in NOT_PASSED)])
+    columns = [column for column in dataset.column_names if column not in NOT_PASSED]
+    passed = dict.fromkeys([*FROM_TRAINER, *columns])
     for reward, called in zip(reward_funcs, names, strict=True):
-        signature, given = inspect.signature(reward), getattr(reward, "keywords", {})
-        for parameter in signature.parameters.keys() - passed.keys() - given.keys():
-            if near := nearest(parameter, passed.keys() - signature.parameters.keys()):
+        signature = inspect.signature(reward)
+        taken = signature.parameters.keys()
+        given = getattr(reward, "keywords", {})
+        for parameter in taken - passed.keys() - given.keys():
+            near = nearest(parameter, passed.keys() - taken)
+            if near:
                 warnings.append(f"{name} has no column {parameter!r}{near}: {called!r} gets its default.")
         try:
             signature.bind(**passed)
@@ -51,13 +56,19 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
                 f"The reward {called!r}: {error}. It is called with {', '.join(passed)}. Rename a column, or give the "
                 "function `**kwargs` for what it does not need."
             ) from error
-    for reward_name, column in (("math_reward", "solution"), ("code_reward", "tests")):
+    golds = {
+        "math_reward": "solution",
+        "code_reward": "tests",
+    }
+    for reward_name, column in golds.items():
         if reward_name not in names:
             continue
         kind = str(dataset.data.schema.field(column).type)
         is_number = column == "solution" and NUMBERS.fullmatch(kind)
         if not is_number and kind not in (*TEXTS, "null"):
-            text = "a JSON text of the tests" if column == "tests" else "one text of the reference answer"
+            text = "one text of the reference answer"
+            if column == "tests":
+                text = "a JSON text of the tests"
             raise ValueError(
                 f"{name}, column {column!r}: expected texts, got {kind}. Make {text} of each row, by a "
                 "`dataset_format` of your own or in the file."
@@ -79,7 +90,8 @@ def refuse_rounded(value: Any, gold: Any, where: str) -> None:
         for one in value:
             refuse_rounded(one, gold, where)
     elif isinstance(value, float) and abs(value) >= EXACT:
-        if any(text in str(gold) for text in (str(value), f"{value:.0f}")):
+        held = str(gold)
+        if str(value) in held or f"{value:.0f}" in held:
             raise ValueError(f"{where}: {value:.0f} may have lost digits, as a float has 53 bits. Save it as a text.")
 
 
@@ -98,8 +110,13 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
     Raises:
         ValueError: If all of it is, and for rewards of TRL that fail on texts.
     """
-    rows, warnings = dataset.select(range(0, len(dataset), -(-len(dataset) // SAMPLE))), []
-    columns = {column: rows[column][:] for column in rows.column_names if column not in NOT_PASSED}
+    warnings = []
+    distance = -(-len(dataset) // SAMPLE)
+    rows = dataset.select(range(0, len(dataset), distance))
+    columns = {}
+    for column in rows.column_names:
+        if column not in NOT_PASSED:
+            columns[column] = rows[column][:]
     are_texts = isinstance(rows[0].get("prompt", []), str)
     for reward in reward_funcs:
         called = getattr(reward, "__name__", "")
@@ -110,12 +127,15 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
             )
         if called not in OURS:
             continue
-        unusable = [i for i, given in enumerate(reward(completions=[""] * len(rows), **columns)) if given is None]
+        answers = [""] * len(rows)
+        given = reward(completions=answers, **columns)
+        unusable = [i for i, score in enumerate(given) if score is None]
         if len(unusable) <= UNUSABLE * len(rows):
             continue
-        gold = next(columns[column][unusable[0]] for column in GOLD_COLUMNS if column in columns)
+        column = next(column for column in GOLD_COLUMNS if column in columns)
+        gold = columns[column][unusable[0]]
         problem = (
-            f"{name}: {reward.__name__} cannot use {len(unusable)} of {len(rows)} golds that were tried, such as "
+            f"{name}: {called} cannot use {len(unusable)} of {len(rows)} golds that were tried, such as "
             f"{gold!r:.80}: it gives no reward for any answer to them."
         )
         if len(unusable) == len(rows):
@@ -126,6 +146,13 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
 
 def is_prompt(prompt: Any) -> bool:
     """Whether it is a text, or messages. The content of a message may be a list of parts, as in multimodal prompts."""
-    if isinstance(prompt, list):
-        return bool(prompt) and all(isinstance(one, dict) and one.get("role") and one.get("content") for one in prompt)
-    return isinstance(prompt, str) and bool(prompt.strip())
+    if isinstance(prompt, str):
+        return bool(prompt.strip())
+    if not isinstance(prompt, list):
+        return False
+    for message in prompt:
+        if not isinstance(message, dict):
+            return False
+        if not message.get("role") or not message.get("content"):
+            return False
+    return bool(prompt)
