@@ -26,12 +26,20 @@ def read_completions(path: Path) -> list[dict]:
     Raises:
         UsageError: If the file cannot be read, a line is malformed, or no prompt's completions differ in reward.
     """
+
+    def read(row: Any) -> dict:
+        completion = check_completion(row)
+        return completion | check_tokens(row)
+
     rows: list[dict] = []
     groups: dict[str, tuple[int, set]] = {}  # number and rewards of each prompt
-    for number, row in read_lines(path, lambda row: check_completion(row) | check_tokens(row)):
-        group, rewards = groups.setdefault(json.dumps(row["prompt"], sort_keys=True), (len(groups), set()))
+    for number, row in read_lines(path, read):
+        prompt = json.dumps(row["prompt"], sort_keys=True)
+        group, rewards = groups.setdefault(prompt, (len(groups), set()))
         rewards.add(row["reward"])
-        rows.append({**row, "line": number, "group": group})
+        row["line"] = number
+        row["group"] = group
+        rows.append(row)
     if not any(len(rewards - {None}) > 1 for _, rewards in groups.values()):
         raise UsageError(
             f"{path}: no prompt has completions with different rewards, so there is nothing to contrast. Completions "
@@ -64,27 +72,42 @@ def check_completion(row: Any) -> dict:
     """The three fields of a row. Raises `ValueError` that says what is wrong with it."""
     if not isinstance(row, dict) or not row.keys() >= {"prompt", "completion", "reward"}:
         raise ValueError(f"expected an object with prompt, completion and reward (or null), got {reprlib.repr(row)}")
-    prompt, completion, reward = row["prompt"], row["completion"], row["reward"]
+    prompt = row["prompt"]
+    completion = row["completion"]
+    reward = row["reward"]
+    is_completion = isinstance(completion, str) and completion
     is_reward = reward is None or (isinstance(reward, (int, float)) and math.isfinite(reward))
     for name, is_right, expected in (
         ("prompt", is_prompt(prompt), "a string or a list of messages with a role"),
-        ("completion", isinstance(completion, str) and completion, "a string with a token"),
+        ("completion", is_completion, "a string with a token"),
         ("reward", is_reward, "a finite number or null"),
     ):
         if not is_right:
             raise ValueError(f"the {name} must be {expected}, got {reprlib.repr(row[name])}")
-    return {"prompt": prompt, "completion": completion, "reward": None if reward is None else float(reward)}
+    if reward is not None:
+        reward = float(reward)
+    return {
+        "prompt": prompt,
+        "completion": completion,
+        "reward": reward,
+    }
 
 
 def check_tokens(row: dict) -> dict:
     """The `token_ids` and `turns` of a row. Raises `ValueError` if they do not fit each other."""
     ids: Any = row.get("token_ids")
     turns: Any = row.get("turns")
-    if ids is turns is None or (are_integers(ids) and are_integers(turns) and len(ids) == len(turns)):
-        return {"token_ids": ids, "turns": turns}
-    raise ValueError("token_ids and turns must be lists of whole numbers of the same length")
+    are_given = ids is not None or turns is not None
+    if are_given and not (are_integers(ids) and are_integers(turns) and len(ids) == len(turns)):
+        raise ValueError("token_ids and turns must be lists of whole numbers of the same length")
+    return {
+        "token_ids": ids,
+        "turns": turns,
+    }
 
 
 def are_integers(value: Any) -> bool:
     """Whether a value is a list of whole numbers, one at least."""
-    return isinstance(value, list) and {type(x) for x in value} == {int}
+    if not isinstance(value, list):
+        return False
+    return {type(x) for x in value} == {int}
