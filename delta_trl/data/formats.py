@@ -43,7 +43,9 @@ def matharena(row: Row) -> Row:
 
 def eurus_code(row: Row) -> Row:
     """PRIME-RL/Eurus-2-RL-Data. Its rows of mathematics get no tests, and so are left out."""
-    tests = _read_tests(row["reward_model"]["ground_truth"]) if row["ability"] == "code" else ""
+    tests = ""
+    if row["ability"] == "code":
+        tests = _read_tests(row["reward_model"]["ground_truth"])
     return {"prompt": row["prompt"], "tests": tests}
 
 
@@ -54,12 +56,14 @@ def _read_tests(text: str) -> str:
     """
     try:
         tests = json.loads(text)
-        inputs, outputs = tests["inputs"], tests["outputs"]
+        inputs = tests["inputs"]
+        outputs = tests["outputs"]
     except (ValueError, KeyError, TypeError):
         return ""
     if not inputs or len(inputs) != len(outputs):
         return ""
-    if tests.get("fn_name") and all(isinstance(output, list) and len(output) == 1 for output in outputs):
+    are_packed = all(isinstance(output, list) and len(output) == 1 for output in outputs)
+    if are_packed and tests.get("fn_name"):
         tests["outputs"] = [output for (output,) in outputs]
     return json.dumps(tests)
 
@@ -78,11 +82,14 @@ def mbppplus(row: Row) -> Row:
     """evalplus/mbppplus. Its first tests stand in the prompt, as the description does not name the function."""
     shown = row["test_list"] or []
     # Not graded with those in the prompt, which would earn a part of the reward by themselves
-    tests = {column: row[column] for column in ("test_imports", "test" if row["test"] else "test_list")}
-    if row["test"]:  # a program that empties its argument must not empty that of the reference
+    tests = {"test_imports": row["test_imports"]}
+    if row["test"]:
+        # a program that empties its argument must not empty that of the reference
         test = row["test"].replace("(*inp), ref_func(*inp)", "(*deepcopy(inp)), ref_func(*inp)")
         # MBPP/737, 787 and 794 as published compare, and assert nothing
         tests["test"] = test.replace("(out is not None)\n", "(out is not None)\n    assert exact_match\n")
+    else:
+        tests["test_list"] = row["test_list"]
     called = set(re.findall(r"(\w+)\(", " ".join(shown)))
     if len(called) == 1 and hasattr(builtins, *called):  # MBPP/126 asks for a function `sum`
         tests["entry_point"] = called.pop()
@@ -99,8 +106,12 @@ def livecodebench(row: Row) -> Row:
     if starter:
         how = f"Complete this code:\n\n```python\n{starter}\n```"
     try:
-        cases = [*json.loads(row["public_test_cases"] or "[]"), *_hidden_cases(row["private_test_cases"] or "[]")]
-        tests = {"inputs": [case["input"] for case in cases], "outputs": [case["output"] for case in cases]}
+        cases = json.loads(row["public_test_cases"] or "[]")
+        cases += _hidden_cases(row["private_test_cases"] or "[]")
+        tests = {
+            "inputs": [case["input"] for case in cases],
+            "outputs": [case["output"] for case in cases],
+        }
         if any(case["testtype"] == "functional" for case in cases):
             tests["fn_name"] = json.loads(row["metadata"])["func_name"]
     except Exception:  # a damaged pickle may raise anything
@@ -117,7 +128,8 @@ def _hidden_cases(text: str) -> list[dict]:
         return json.loads(text)
     except ValueError:
         packed = base64.b64decode(text, validate=True)
-    return json.loads(_PlainUnpickler(io.BytesIO(zlib.decompress(packed))).load())
+    pickled = zlib.decompress(packed)
+    return json.loads(_PlainUnpickler(io.BytesIO(pickled)).load())
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -132,15 +144,31 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def _choices(question: str, choices: list[str], right: int) -> Row:
     lines = [f"{letter}. {choice}" for letter, choice in zip("ABCDEFGHIJ", choices, strict=False)]
-    return {"prompt": "\n".join([question.strip(), "", *lines]), "solution": "ABCDEFGHIJ"[right], "choices": choices}
+    return {
+        "prompt": "\n".join([question.strip(), "", *lines]),
+        "solution": "ABCDEFGHIJ"[right],
+        "choices": choices,
+    }
 
 
 def gpqa(row: Row) -> Row:
     """Idavidrein/gpqa. The right answer has a column of its own, so choices are ordered by a hash: fixed, and the same
     everywhere."""
-    columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
-    question, (right, *others) = row["Question"].strip(), [row[column].strip() for column in columns]
-    choices = sorted([right, *others], key=lambda choice: hashlib.sha256(f"{question}\n{choice}".encode()).digest())
+    columns = (
+        "Correct Answer",
+        "Incorrect Answer 1",
+        "Incorrect Answer 2",
+        "Incorrect Answer 3",
+    )
+    question = row["Question"].strip()
+    choices = [row[column].strip() for column in columns]
+    right = choices[0]
+
+    def order(choice: str) -> bytes:
+        text = f"{question}\n{choice}"
+        return hashlib.sha256(text.encode()).digest()
+
+    choices.sort(key=order)
     return _choices(question, choices, choices.index(right))
 
 
