@@ -24,8 +24,7 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
     """
     module_name, _, attribute = path.rpartition(".")
     hint = nearest(path, known)
-    are_names = all(map(str.isidentifier, path.split(".")))
-    if not module_name or not are_names:
+    if not module_name or not all(map(str.isidentifier, path.split("."))):
         raise ValueError(
             f"Unknown {kind} {path!r}{hint}: expected one of {', '.join(known)}, or a dotted path of "
             "names, as in `my_module.my_name`."
@@ -65,14 +64,12 @@ def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
         if parameter.default is parameter.empty and key not in options:
             missing.append(key)
     unknown = [option for option in options if option not in known]
-    problem = ""
+    its_options = f"its options are {', '.join(known)}."
     if unknown:
         hint = nearest(unknown[0], known)
-        problem = f"does not know {', '.join(map(repr, unknown))}{hint}"
-    elif missing:
-        problem = f"needs {', '.join(map(repr, missing))}"
-    if problem:
-        raise ValueError(f"{name} {problem}; its options are {', '.join(known)}.")
+        raise ValueError(f"{name} does not know {', '.join(map(repr, unknown))}{hint}; {its_options}")
+    if missing:
+        raise ValueError(f"{name} needs {', '.join(map(repr, missing))}; {its_options}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -48,8 +48,7 @@ class Parser(TrlParser):
             is_empty = value is None and not re.search("None|Optional", hint)
             is_list = isinstance(value, list) and "list" not in hint.lower()
             if is_empty or is_list:
-                found = "no value" if is_empty else value
-                raise UsageError(f"{name}: {found}: expected one value.")
+                raise UsageError(f"{name}: {'no value' if is_empty else value}: expected one value.")
             if isinstance(value, str) and hint.startswith("list"):
                 config[name] = [value]
         return super().set_defaults_with_config(**config)
