@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from glob import escape
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
@@ -49,7 +50,8 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
     kind = local_format(name)
     try:
         if kind:
-            dataset = load_dataset(kind, data_files={split.partition("[")[0]: escape(name)}, split=split)
+            whole = split.partition("[")[0]
+            dataset = load_dataset(kind, data_files={whole: escape(name)}, split=split)
         else:
             dataset = load_dataset(name, config, split=split)
     except Exception as error:  # `datasets` wraps errors of every kind
@@ -60,8 +62,10 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
             reason = f"expected a file of {', '.join(LOCAL_FORMATS)}, or a folder of such files"
         raise ValueError(f"The data {name!r} cannot be loaded: {reason}") from error
     for column, feature in dataset.features.items():
-        if feature == Value("float32"):  # through texts, for 0.1 to stay 0.1: as a number it is 0.10000000149
-            dataset = dataset.cast_column(column, Value("string")).cast_column(column, Value("float64"))
+        if feature == Value("float32"):
+            # through texts, for 0.1 to stay 0.1: as a number it is 0.10000000149
+            dataset = dataset.cast_column(column, Value("string"))
+            dataset = dataset.cast_column(column, Value("float64"))
     if not dataset_format:
         return dataset
     read = FORMATS.get(dataset_format) or import_dotted("dataset format", dataset_format, FORMATS)
@@ -118,17 +122,25 @@ def prepare(
     Raises:
         ValueError: If a column is missing, or a prompt is neither text nor messages, or not what the first one is.
     """
-    mapping, columns = column_mapping or {}, dataset.column_names
-    replaced = {new for new in mapping.values() if new in columns and new not in mapping}
-    needed = [*mapping, *({"prompt"} - set(mapping.values()))]
-    if missing := [column for column in needed if column not in columns]:
-        raise ValueError(
-            f"{name} has no column {missing[0]!r}{nearest(missing[0], columns)}, only "
-            f"{', '.join(map(repr, columns)) or 'no rows'}. Rename the one that holds the prompts, or give a "
-            "`dataset_format` that makes it."
-        )
-    dataset = dataset.remove_columns(sorted(replaced)).rename_columns(mapping)
-    kind = type(dataset[0]["prompt"]) if len(dataset) else str
+    mapping = column_mapping or {}
+    columns = dataset.column_names
+    new_names = set(mapping.values())
+    needed = [*mapping]
+    if "prompt" not in new_names:
+        needed.append("prompt")
+    for column in needed:
+        if column not in columns:
+            raise ValueError(
+                f"{name} has no column {column!r}{nearest(column, columns)}, only "
+                f"{', '.join(map(repr, columns)) or 'no rows'}. Rename the one that holds the prompts, or give a "
+                "`dataset_format` that makes it."
+            )
+    replaced = new_names.intersection(columns).difference(mapping)
+    dataset = dataset.remove_columns(sorted(replaced))
+    dataset = dataset.rename_columns(mapping)
+    kind = str
+    if len(dataset):
+        kind = type(dataset[0]["prompt"])
     for number, prompt in enumerate(dataset["prompt"], start=1):
         if not is_prompt(prompt) or type(prompt) is not kind:
             raise ValueError(
@@ -138,33 +150,42 @@ def prepare(
     template = "{prompt}" if prompt_template is None else prompt_template
     if "{prompt}" not in template:
         raise ValueError(f"prompt_template={template!r}: expected the text to contain {{prompt}}.")
-    first = [{"role": "system", "content": system_prompt}] if system_prompt else []
-    if template == "{prompt}" and not (conversational or first):
+    first = []
+    if system_prompt:
+        first.append({"role": "system", "content": system_prompt})
+    are_chats = conversational or first
+    if template == "{prompt}" and not are_chats:
         return dataset
 
     def format_prompt(prompt: str | list[dict]) -> str | list[dict]:
         if isinstance(prompt, str):
-            if not (conversational or first):
+            if not are_chats:
                 return template.replace("{prompt}", prompt)
             prompt = [{"role": "user", "content": prompt}]
-        messages = first + [message for message in prompt if not (first and message["role"] == "system")]
+        messages = [*first]
+        for message in prompt:
+            if not (first and message["role"] == "system"):
+                messages.append(message)
         asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
-        return [
-            {**message, "content": format_content(message["content"])} if i in asked[-1:] else message
-            for i, message in enumerate(messages)
-        ]
+        for i in asked[-1:]:
+            content = format_content(messages[i]["content"])
+            messages[i] = {**messages[i], "content": content}
+        return messages
 
     def format_content(content: str | list[dict]) -> str | list[dict]:
         if isinstance(content, str):
             return template.replace("{prompt}", content)
-        texts = [i for i, part in enumerate(content) if part["type"] == "text"]
-        return [
-            {**part, "text": template.replace("{prompt}", part["text"])} if i in texts[-1:] else part
-            for i, part in enumerate(content)
-        ]
+        parts = [*content]
+        texts = [i for i, part in enumerate(parts) if part["type"] == "text"]
+        for i in texts[-1:]:
+            text = template.replace("{prompt}", parts[i]["text"])
+            parts[i] = {**parts[i], "text": text}
+        return parts
 
     return dataset.map(
-        lambda row: {"prompt": format_prompt(row["prompt"])}, remove_columns="prompt", desc="Formatting prompts"
+        lambda row: {"prompt": format_prompt(row["prompt"])},
+        remove_columns="prompt",
+        desc="Formatting prompts",
     )
 
 
@@ -173,15 +194,17 @@ def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name:
     Leave out the rows that the rewards cannot grade: `solution` or `tests` is missing or blank, and a reward function
     has a parameter of that name. Logs how many. Raises `ValueError` if no row is left.
     """
-    taken = {parameter for reward in reward_funcs for parameter in inspect.signature(reward).parameters}
+    taken: set[str] = set()
+    for reward in reward_funcs:
+        taken.update(inspect.signature(reward).parameters)
     golds = [column for column in GOLD_COLUMNS if column in dataset.column_names and column in taken]
     if not golds:
         return dataset
-    kept = dataset.filter(
-        lambda *cells: all(cell is not None and str(cell).strip() for cell in cells),
-        input_columns=golds,
-        desc="Looking for golds",
-    )
+
+    def is_whole(*cells: Any) -> bool:
+        return all(cell is not None and str(cell).strip() for cell in cells)
+
+    kept = dataset.filter(is_whole, input_columns=golds, desc="Looking for golds")
     return _kept(kept, dataset, name, f"they have no usable {' or '.join(map(repr, golds))}")
 
 
@@ -198,7 +221,8 @@ def drop_long_prompts(
     """
 
     def short(prompts: list) -> list[bool]:
-        return [len(ids) <= max_length for ids in prompt_ids(tokenizer, prompts, chat_template_kwargs)]
+        tokenized = prompt_ids(tokenizer, prompts, chat_template_kwargs)
+        return [len(ids) <= max_length for ids in tokenized]
 
     kept = dataset.filter(short, batched=True, input_columns="prompt", desc="Measuring prompts")
     return _kept(kept, dataset, name, f"their prompts have more than max_prompt_length={max_length} tokens")
@@ -206,8 +230,10 @@ def drop_long_prompts(
 
 def _kept(kept: Dataset, dataset: Dataset, name: str, why: str) -> Dataset:
     """The rows that are kept. Logs how many are left out. Raises `ValueError` if it is all of them."""
-    if len(kept) == 0:
-        raise ValueError(f"{name}: all {len(dataset)} rows are left out, {why}.")
-    if len(kept) < len(dataset):
-        logger.warning(f"{name}: {len(dataset) - len(kept)} of {len(dataset)} rows are left out, {why}.")
+    total = len(dataset)
+    left_out = total - len(kept)
+    if left_out == total:
+        raise ValueError(f"{name}: all {total} rows are left out, {why}.")
+    if left_out:
+        logger.warning(f"{name}: {left_out} of {total} rows are left out, {why}.")
     return kept
