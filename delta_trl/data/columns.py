@@ -63,6 +63,7 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
     for reward_name, column in golds.items():
         if reward_name not in names:
             continue
+        where = f"{name}, column {column!r}"
         kind = str(dataset.data.schema.field(column).type)
         is_number = column == "solution" and NUMBERS.fullmatch(kind)
         if not is_number and kind not in (*TEXTS, "null"):
@@ -70,12 +71,12 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
             if column == "tests":
                 text = "a JSON text of the tests"
             raise ValueError(
-                f"{name}, column {column!r}: expected texts, got {kind}. Make {text} of each row, by a "
+                f"{where}: expected texts, got {kind}. Make {text} of each row, by a "
                 "`dataset_format` of your own or in the file."
             )
         if kind == "double":
             for gold in dataset[column]:
-                refuse_rounded(gold, gold, f"{name}, column {column!r}")
+                refuse_rounded(gold, gold, where)
     return warnings
 
 
@@ -113,10 +114,8 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
     warnings = []
     distance = -(-len(dataset) // SAMPLE)
     rows = dataset.select(range(0, len(dataset), distance))
-    columns = {}
-    for column in rows.column_names:
-        if column not in NOT_PASSED:
-            columns[column] = rows[column][:]
+    tried = len(rows)
+    columns = {column: rows[column][:] for column in rows.column_names if column not in NOT_PASSED}
     are_texts = isinstance(rows[0].get("prompt", []), str)
     for reward in reward_funcs:
         called = getattr(reward, "__name__", "")
@@ -127,18 +126,18 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
             )
         if called not in OURS:
             continue
-        answers = [""] * len(rows)
-        given = reward(completions=answers, **columns)
+        given = reward(completions=[""] * tried, **columns)
         unusable = [i for i, score in enumerate(given) if score is None]
-        if len(unusable) <= UNUSABLE * len(rows):
+        number = len(unusable)
+        if number <= UNUSABLE * tried:
             continue
         column = next(column for column in GOLD_COLUMNS if column in columns)
         gold = columns[column][unusable[0]]
         problem = (
-            f"{name}: {called} cannot use {len(unusable)} of {len(rows)} golds that were tried, such as "
+            f"{name}: {called} cannot use {number} of {tried} golds that were tried, such as "
             f"{gold!r:.80}: it gives no reward for any answer to them."
         )
-        if len(unusable) == len(rows):
+        if number == tried:
             raise ValueError(problem)
         warnings.append(problem)
     return warnings
