@@ -26,20 +26,13 @@ def read_completions(path: Path) -> list[dict]:
     Raises:
         UsageError: If the file cannot be read, a line is malformed, or no prompt's completions differ in reward.
     """
-
-    def read(row: Any) -> dict:
-        completion = check_completion(row)
-        return completion | check_tokens(row)
-
     rows: list[dict] = []
     groups: dict[str, tuple[int, set]] = {}  # number and rewards of each prompt
-    for number, row in read_lines(path, read):
+    for number, row in read_lines(path, lambda row: check_completion(row) | check_tokens(row)):
         prompt = json.dumps(row["prompt"], sort_keys=True)
         group, rewards = groups.setdefault(prompt, (len(groups), set()))
         rewards.add(row["reward"])
-        row["line"] = number
-        row["group"] = group
-        rows.append(row)
+        rows.append({**row, "line": number, "group": group})
     if not any(len(rewards - {None}) > 1 for _, rewards in groups.values()):
         raise UsageError(
             f"{path}: no prompt has completions with different rewards, so there is nothing to contrast. Completions "
@@ -97,8 +90,8 @@ def check_tokens(row: dict) -> dict:
     """The `token_ids` and `turns` of a row. Raises `ValueError` if they do not fit each other."""
     ids: Any = row.get("token_ids")
     turns: Any = row.get("turns")
-    are_given = ids is not None or turns is not None
-    if are_given and not (are_integers(ids) and are_integers(turns) and len(ids) == len(turns)):
+    are_absent = ids is turns is None
+    if not are_absent and not (are_integers(ids) and are_integers(turns) and len(ids) == len(turns)):
         raise ValueError("token_ids and turns must be lists of whole numbers of the same length")
     return {
         "token_ids": ids,
