@@ -47,6 +47,7 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
             read a row.
     """
     refuse_missing_path("dataset_name", name)
+    path = Path(name)
     kind = local_format(name)
     try:
         if kind:
@@ -55,10 +56,10 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
         else:
             dataset = load_dataset(name, config, split=split)
     except Exception as error:  # `datasets` wraps errors of every kind
-        if Path(name).suffix.lower() == ".jsonl":  # the reader of `datasets` counts lines of a part of the file
-            list(read_lines(Path(name), lambda row: None))  # raises for the first line that is not JSON
+        if path.suffix.lower() == ".jsonl":  # the reader of `datasets` counts lines of a part of the file
+            list(read_lines(path, lambda row: None))  # raises for the first line that is not JSON
         reason = str(error.__cause__ or error) or "it has no rows"
-        if kind is None and Path(name).is_file():
+        if kind is None and path.is_file():
             reason = f"expected a file of {', '.join(LOCAL_FORMATS)}, or a folder of such files"
         raise ValueError(f"The data {name!r} cannot be loaded: {reason}") from error
     for column, feature in dataset.features.items():
