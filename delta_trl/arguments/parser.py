@@ -69,7 +69,12 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     """
     usage = f"{prog} [--config FILE.yaml] [--option value ...]"
     parser = Parser(kinds, prog=prog, usage=usage, allow_abbrev=False)
-    file = argparse.ArgumentParser(prog=prog, usage=usage, add_help=False, allow_abbrev=False)
+    file = argparse.ArgumentParser(
+        prog=prog,
+        usage=usage,
+        add_help=False,
+        allow_abbrev=False,
+    )
     file.add_argument("--config")
     given, words = file.parse_known_args(args)
     if words and Path(words[0]).suffix in (".yaml", ".yml"):
@@ -93,8 +98,7 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
 def _refuse_repeated_keys(path: str) -> None:
     """Raise `UsageError` for a key that stands twice in a YAML file. YAML's reader would take the last one."""
     text = Path(path).read_text(encoding="utf-8")
-    keys = TOP_LEVEL_KEY.findall(text)
-    for key, count in Counter(keys).items():
+    for key, count in Counter(TOP_LEVEL_KEY.findall(text)).items():
         if count > 1:
             raise UsageError(f"{path}: the key {key!r} stands there {count} times. Keep one.")
 
@@ -112,9 +116,8 @@ def _named(word: str, known: set[str]) -> str:
 def documented(arguments: type) -> type:
     """Decorates a dataclass: what its docstring says of an option is the option's help on the command line."""
     for names, text in OPTION.findall(inspect.getdoc(arguments)):
-        line = " ".join(text.split())
-        line = LINK.sub(r"\1", line)
-        described = line.replace("%", "%%")
+        described = LINK.sub(r"\1", " ".join(text.split()))
+        described = described.replace("%", "%%")
         for option in dataclasses.fields(arguments):
             if option.name in names.split(", "):
                 option.metadata = MappingProxyType({**option.metadata, "help": described})
