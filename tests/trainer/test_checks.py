@@ -150,6 +150,7 @@ TRAINED = {
     "rewards": {"trainer_class": RewardsItself, "train_dataset": WITHOUT_GOLDS, "reward_funcs": math_reward},
     "empty prompts": {"trainer_class": MakesPrompts, "train_dataset": EMPTY, "reward_funcs": math_reward},
     "stream": {"train_dataset": tiny.dataset().to_iterable_dataset()},
+    "rows of one rollout batch": {"train_dataset": tiny.dataset().select(range(2))},
     "transformed": {"train_dataset": EMPTY.with_transform(lambda rows: {"prompt": ["1+1="] * len(rows["prompt"])})},
     "template": {
         **ON_CHATS,
