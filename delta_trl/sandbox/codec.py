@@ -121,14 +121,14 @@ def named_tuple(name: str, fields: tuple[str, ...]) -> Any:
 def decode_array(kind: str, shape: list[int], content: str) -> Any:
     import numpy
 
-    # One axis if empty: an empty array of several axes broadcasts with others to an empty result, which is all equal.
-    array = numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape if content else 0)
+    array = numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape)
     if not is_array(array):
         raise ValueError("no array of plain data")
     if array.dtype.kind in DATE_KINDS:
         return array.copy()
     # numpy rounds what an array is compared with to its dtype, and narrow integers wrap around. Of Python's numbers
-    # it makes wide ones.
+    # it makes wide ones. Lists also lose the axes behind an empty one: with these, an empty array broadcasts with a
+    # row to an empty result, which is all equal.
     return numpy.array(array.tolist())
 
 
