@@ -51,8 +51,7 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
     kind = local_format(name)
     try:
         if kind:
-            whole = split.partition("[")[0]
-            dataset = load_dataset(kind, data_files={whole: escape(name)}, split=split)
+            dataset = load_dataset(kind, data_files={split.partition("[")[0]: escape(name)}, split=split)
         else:
             dataset = load_dataset(name, config, split=split)
     except Exception as error:  # `datasets` wraps errors of every kind
@@ -151,7 +150,7 @@ def prepare(
     template = "{prompt}" if prompt_template is None else prompt_template
     if "{prompt}" not in template:
         raise ValueError(f"prompt_template={template!r}: expected the text to contain {{prompt}}.")
-    first = []
+    first: list[dict] = []
     if system_prompt:
         first.append({"role": "system", "content": system_prompt})
     are_chats = conversational or first
@@ -195,7 +194,7 @@ def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name:
     Leave out the rows that the rewards cannot grade: `solution` or `tests` is missing or blank, and a reward function
     has a parameter of that name. Logs how many. Raises `ValueError` if no row is left.
     """
-    taken: set[str] = set()
+    taken = set[str]()
     for reward in reward_funcs:
         taken.update(inspect.signature(reward).parameters)
     golds = [column for column in GOLD_COLUMNS if column in dataset.column_names and column in taken]
