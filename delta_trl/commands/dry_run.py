@@ -81,13 +81,14 @@ def check(
     Raises:
         ValueError, OSError, ImportError: As training does.
     """
-    source, rewards = model_of_recipe(model_args, args), get_rewards(run_args)
+    source = model_of_recipe(model_args, args)
+    rewards = get_rewards(run_args)
     source.local_files_only = True
     warnings = checks.check_sampling(args)
     processor = config = rows = None
     absent = []
     try:
-        processor, config = source.processor(), source.config()
+        processor, config = source.processor(), source.config()  # both, or none
     except (OSError, ValueError):  # not on this machine, or broken
         if Path(source.model_name_or_path).is_dir():
             raise
@@ -127,8 +128,11 @@ def describe(args: DeltaGRPOConfig, rows: int | None) -> dict[str, str]:
     """The plan in numbers; `rows` are those to train on."""
     # below 1 if a step takes several rollout batches
     steps = Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
-    completions, longest = args.generation_batch_size, args.max_completion_length
+    completions = args.generation_batch_size
     prompts = completions // args.num_generations
+    batch = f"{prompts:,} prompts * {args.num_generations} responses = {completions:,} completions"
+    if args.max_completion_length:
+        batch += f", at most {completions * args.max_completion_length:,} tokens"
     per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
     length = f"{args.num_train_epochs:g} epochs: {rows or 'rows'} // {prompts} rollout batches each"
     if args.max_steps > 0:
@@ -137,8 +141,7 @@ def describe(args: DeltaGRPOConfig, rows: int | None) -> dict[str, str]:
         length += f", {float(rollouts * prompts):,.0f} prompts (with repetition if the dataset has fewer)"
     return {
         "processes": str(args.world_size),
-        "rollout batch": f"{prompts:,} prompts * {args.num_generations} responses = {completions:,} completions"
-        + (f", at most {completions * longest:,} tokens" if longest else ""),
+        "rollout batch": batch,
         "optimiser steps": f"{float(steps):g} per rollout batch, {per_step:,} completions each",
         "length": length,
         "token credit": repr(args.make_rule()),
