@@ -51,7 +51,9 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
             raise ValueError("it credits micro-batches, as the policy moves. There are none without training.")
     except ValueError as error:
         raise UsageError(f"--token_credit {args.token_credit}: {error}") from error
-    output, tokenizer, config = Path(args.output_dir), args.tokenizer(), args.config()
+    output = Path(args.output_dir)
+    tokenizer = args.tokenizer()
+    config = args.config()
     for row in rows:
         try:
             tokenize(row, tokenizer, config)
@@ -91,8 +93,8 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
     if row["token_ids"] is None:
         row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
         row["turns"] = [1] * len(row["token_ids"])
-    for name, ids in (("the prompt", row["prompt_ids"]), ("the completion", row["token_ids"])):
-        check_ids(ids, tokenizer, config, name)
+    check_ids(row["prompt_ids"], tokenizer, config, "the prompt")
+    check_ids(row["token_ids"], tokenizer, config, "the completion")
     ids = row["prompt_ids"] + row["token_ids"]
     problems = check_ids(ids, tokenizer, config, "it")
     if too_long := beyond_context(len(ids), config):
