@@ -64,7 +64,8 @@ def saved_model(output: str) -> str:
 def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig) -> DeltaGRPOTrainer:
     """The trainer of a recipe. Raises `ValueError`, `OSError` or `ImportError` for what does not fit together."""
     data = sources(run_args, training_args)
-    rewards, source = get_rewards(run_args), model_of_recipe(model_args, training_args)
+    rewards = get_rewards(run_args)
+    source = model_of_recipe(model_args, training_args)
     source.tokenizer()  # its error names the model
     processor = source.processor()
     if training_args.process_index > 0:
@@ -121,13 +122,17 @@ def end_turns(args: GRPOConfig, source: ModelArguments) -> list[int] | None:
         args (`GRPOConfig`): Its `generation_kwargs` get the end tokens, unless they set their own.
         source ([`~evaluation.model.ModelArguments`]): The model.
     """
-    tokenizer, declared = source.tokenizer(), source.generation_config()
-    known, ids = (end_tokens(tokenizer, declared, chats) for chats in (False, True))
+    tokenizer = source.tokenizer()
+    declared = source.generation_config()
+    known = end_tokens(tokenizer, declared)
+    ids = end_tokens(tokenizer, declared, chats=True)
     if ids == known or stop_tokens(args):
         return None
     end = ids[-1]
-    key, value = ("stop_token_ids", [end]) if args.use_vllm else ("eos_token_id", ids)
-    args.generation_kwargs = {key: value, **(args.generation_kwargs or {})}
+    stop = {"eos_token_id": ids}
+    if args.use_vllm:
+        stop = {"stop_token_ids": [end]}
+    args.generation_kwargs = stop | (args.generation_kwargs or {})
     logger.warning(
         f"The chat template ends the assistant's turn with {tokenizer.decode([end])!r}, which the model does not "
         f"declare as an end (that is {tokenizer.decode(known)!r}): both end a completion."
