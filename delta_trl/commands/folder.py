@@ -36,9 +36,13 @@ def resume_from(given: str | None, output_dir: str) -> bool | str | None:
 
 def refuse_another_run(folder: Path, names: tuple[str, ...] = (*FINISHED, SETTINGS, "checkpoint-*")) -> None:
     """Raise `UsageError` if a folder holds such files of a run or a model."""
-    if found := [path.name for name in names for path in sorted(folder.glob(name))]:
-        goes_on = any(map(is_complete, checkpoints(folder).values()))
-        remedy = ", or go on with its run (`delta-trl train --resume_from_checkpoint true`)" if goes_on else ""
+    found = []
+    for name in names:
+        found += sorted(path.name for path in folder.glob(name))
+    if found:
+        remedy = ""
+        if any(map(is_complete, checkpoints(folder).values())):
+            remedy = ", or go on with its run (`delta-trl train --resume_from_checkpoint true`)"
         raise UsageError(
             f"output_dir={str(folder)!r} holds a run or a model ({', '.join(found[:3])}), which would be written "
             f"over. Choose another folder{remedy}."
