@@ -177,7 +177,8 @@ def refuse_another_plan(path: Path, plan: dict[str, Any]) -> None:
         held = in_words(differences(json.loads(path.read_text()), plan))
         problem = f"a comparison with another plan: {held}. Call it with the same options"
     else:
-        held = ", ".join(sorted(one.name for one in path.parent.glob("*"))[:3])
+        names = sorted(one.name for one in path.parent.glob("*"))
+        held = ", ".join(names[:3])
         problem = f"something else ({held}). Move it away"
     if held:
         raise UsageError(f"output_dir={str(path.parent)!r} holds {problem}, or choose another folder.")
@@ -192,19 +193,21 @@ def finished_seeds(runs: list[SeedRun]) -> list[int]:
 def work(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> dict[int, str]:
     """Do the runs that are not finished. Returns the seeds that are left out, with the reason."""
     todo = [run for run in runs if not run.is_finished]
-    print(f"{len(plan['arms'])} arms * {len(plan['seeds'])} seeds = {len(runs)} runs, {len(todo)} to do.", flush=True)
+    total = len(todo)
+    print(f"{len(plan['arms'])} arms * {len(plan['seeds'])} seeds = {len(runs)} runs, {total} to do.", flush=True)
     print(f"Primary outcome: {plan['primary']}.", flush=True)
     left_out: dict[int, str] = {}
     start = time.monotonic()
     for i, run in enumerate(todo, start=1):
         if run.seed in left_out:
             continue
-        print(f"{i}/{len(todo)} {run.folder}", flush=True)
+        print(f"{i}/{total} {run.folder}", flush=True)
         if not execute(run):
             left_out[run.seed] = f"Seed {run.seed} is left out: {run.arm} failed {ATTEMPTS} times."
             continue
-        remaining = (time.monotonic() - start) / i * (len(todo) - i)
-        print(f"  finished; {len(todo) - i} more will take about {timedelta(seconds=round(remaining))}", flush=True)
+        more = total - i
+        remaining = (time.monotonic() - start) / i * more
+        print(f"  finished; {more} more will take about {timedelta(seconds=round(remaining))}", flush=True)
         seeds = finished_seeds(runs)
         if run.seed in seeds:  # only a whole seed changes what can be said
             write_outcomes(folder, plan, seeds, left_out)
