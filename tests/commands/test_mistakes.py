@@ -51,7 +51,7 @@ MISTAKES = {
     "run.yaml": "--config run.yaml",
     "--config twice.yaml": "'max_steps' stands there 2 times",
     "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
-    "--use_vllm true --vllm_max_model_length 4": "vllm_max_model_length=4",
+    "--use_vllm true --vllm_max_model_length 8": "vllm_max_model_length=8",  # leaves nothing for the completion
 }
 ONLY_TRAINING = {
     "--output_dir taken": "output_dir='taken'",
