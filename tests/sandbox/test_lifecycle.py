@@ -113,8 +113,10 @@ def test_what_a_program_leaves_is_tidied_up():
     with Sandbox(tier="A", workers=1) as sandbox:
         sandbox.run("")
         processes = family(sandbox)
+        files = [process.num_fds() for process in processes]
         for _ in range(2):
             result = sandbox.execute([{"kind": "stdin", "code": code, "inputs": [""] * 3}], Limits())
             assert (result.stdout, len(result.reports)) == (b"[] 1000\n" * 3, 3)
         sandbox.run(code)
         assert family(sandbox) == processes
+        assert [process.num_fds() for process in processes] == files
