@@ -117,6 +117,8 @@ def test_what_a_program_leaves_is_tidied_up():
         for _ in range(2):
             result = sandbox.execute([{"kind": "stdin", "code": code, "inputs": [""] * 3}], Limits())
             assert (result.stdout, len(result.reports)) == (b"[] 1000\n" * 3, 3)
+        reads = {"kind": "stdin", "code": "import sys; print(sys.stdin.read())", "inputs": ["longer", "short"]}
+        assert sandbox.execute([reads], Limits()).stdout == b"longer\nshort\n"
         sandbox.run(code)
         assert family(sandbox) == processes
         assert [process.num_fds() for process in processes] == files
