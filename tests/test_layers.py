@@ -36,7 +36,7 @@ BUDGET = {
     ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 10_400,
 }
 RAISES = 200
-OUTSIDE = {"tests": 55_450, "scripts": 17_300}  # expressions
+OUTSIDE = {"tests": 55_500, "scripts": 17_300}  # expressions
 WORDS = 14_000  # of README and docs
 
 
