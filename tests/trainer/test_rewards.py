@@ -90,15 +90,20 @@ def test_the_functions_stay_those_that_were_given(make_trainer):
     assert trainer.reward_funcs[0] is tiny.reward_letters
 
 
-def test_a_run_without_rewards_ends_and_one_without_contrast_is_warned_of(make_trainer, caplog):
+@pytest.mark.parametrize("dynamic_sampling", [False, True])  # which asks for rewards several times a batch
+def test_a_run_without_rewards_ends_and_one_without_contrast_is_warned_of(make_trainer, caplog, dynamic_sampling):
     def reward(completions, trainer_state, **kwargs):
-        return [1.0 if trainer_state.global_step < 10 else None] * len(completions)
+        step = trainer_state.global_step
+        if step == 1:
+            return list(range(len(completions)))
+        return [float(step) if step < 12 else None] * len(completions)
 
-    trainer = make_trainer(reward_funcs=reward, max_steps=16)
+    trainer = make_trainer(reward_funcs=reward, max_steps=16, dynamic_sampling=dynamic_sampling)
     with pytest.raises(UsageError, match="reward: 3 batches in a row got no reward"):
         trainer.train()
-    assert trainer.state.global_step == 12
-    assert caplog.text.count("reward: in 10 batches in a row") == 1
+    assert trainer.state.global_step == 14
+    assert caplog.text.count("reward: in 10 rollout batches in a row") == 1
+    assert "The last ones had [[11.0]]" in caplog.text
 
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
