@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from datasets import Dataset
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import TrainingArguments
 from trl.rewards import think_format_reward
 
@@ -122,9 +122,10 @@ def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, trainer_op
         assert message in caplog.text
 
 
-def test_a_model_with_nothing_to_train_is_warned_of(make_trainer, caplog):
-    model = tiny.model()
-    make_trainer(model.requires_grad_(False))
+def test_a_model_with_nothing_to_train_is_warned_of(make_trainer, caplog, tmp_path):
+    """PEFT loads adapters for inference by default."""
+    get_peft_model(tiny.model(), LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path)
+    make_trainer(PeftModel.from_pretrained(tiny.model(), tmp_path))
     assert "no weights that can be trained" in caplog.text
 
 
