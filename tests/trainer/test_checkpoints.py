@@ -1,7 +1,10 @@
 """Safe checkpoints on a plain `GRPOTrainer`: which one is complete, and that a resumed run continues exactly."""
 
+import json
+
 import pytest
 from datasets import Dataset
+from peft import LoraConfig
 from trl import GRPOTrainer
 
 from delta_trl.arguments.errors import UsageError
@@ -49,6 +52,11 @@ def test_what_resume_from_checkpoint_means(make_trainer, tmp_path):
     (last / "training_settings.json").write_text('{"adapter": {"r": 8}}')
     with pytest.raises(UsageError, match="saved with an adapter"):
         trainer._checkpoint_to_resume(True)
+    with_adapter = make_trainer(**EVERY_STEP, trainer_options={"peft_config": LoraConfig(target_modules=["q_proj"])})
+    assert with_adapter._checkpoint_to_resume(True) == last
+    (last / "training_settings.json").write_text('{"adapter": null}')
+    with pytest.raises(UsageError, match="saved without an adapter"):
+        with_adapter._checkpoint_to_resume(True)
 
 
 def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_trainer, tmp_path):
@@ -79,14 +87,19 @@ def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_
 
 
 def test_a_checkpoint_is_whole_with_its_last_file_alone(make_trainer, tmp_path, monkeypatch):
-    """What an earlier run left in its folder, under DeepSpeed for example, could be taken for a part of it."""
+    """
+    What an earlier run left in its folder, under DeepSpeed for example, could be taken for a part of it. TRL writes
+    its entropy after the last file.
+    """
     make_checkpoints(tmp_path / "run", 1)
     folder = tmp_path / "run" / "checkpoint-1"
     (folder / "global_step1").mkdir()
-    trainer = make_trainer(**EVERY_STEP, max_steps=1)
+    trainer = make_trainer(**EVERY_STEP, max_steps=1, use_adaptive_entropy=True)
     save_rng_state = trainer._save_rng_state
+    entropy = []
 
     def look(output_dir):
+        entropy.append(json.loads((folder / "entropy_ctrl_state.json").read_text()))
         assert not is_complete(folder)
         save_rng_state(output_dir)
 
@@ -94,3 +107,4 @@ def test_a_checkpoint_is_whole_with_its_last_file_alone(make_trainer, tmp_path, 
     trainer.train()
     assert is_complete(folder)
     assert not (folder / "global_step1").exists()
+    assert entropy == [json.loads((folder / "entropy_ctrl_state.json").read_text())]
