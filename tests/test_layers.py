@@ -28,7 +28,7 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # CONTRIBUTING.md says what raising one takes; whoever deletes lowers it.
 BUDGET = {
     ("scoring",): 4_750,
-    ("trainer",): 4_050,
+    ("trainer",): 4_100,
     ("credit",): 7_900,
     ("rewards",): 8_350,
     ("sandbox",): 9_100,
@@ -36,7 +36,7 @@ BUDGET = {
     ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 10_400,
 }
 RAISES = 200
-OUTSIDE = {"tests": 55_500, "scripts": 17_300}  # expressions
+OUTSIDE = {"tests": 55_700, "scripts": 17_300}  # expressions
 WORDS = 14_000  # of README and docs
 
 

@@ -46,7 +46,7 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     Log what the checks find in a trainer. Prompts and rewards are checked if they are made from the dataset alone. A
     check that raises an unexpected error is skipped.
     """
-    checks = [_check_targets, _check_sampling]
+    checks = [_check_targets, _check_sampling, _check_batches]
     makes_others = trainer.rollout_func or trainer.environment_factories or overridden(type(trainer), OWN)
     if isinstance(trainer.train_dataset, Dataset) and not makes_others:
         checks += [_check_rows, _check_rewards, _check_prompts]
@@ -87,6 +87,11 @@ def _check_sampling(trainer: GRPOTrainer) -> Iterable[str]:
     return check_sampling(trainer.args)
 
 
+def _check_batches(trainer: GRPOTrainer) -> Iterable[str]:
+    refuse_divided_batches(trainer.args)
+    return []
+
+
 def _check_targets(trainer: GRPOTrainer) -> Iterable[str]:
     model = trainer.accelerator.unwrap_model(trainer.model)
     refuse_missing_targets(model, getattr(model, "peft_config", {}).values())
@@ -124,11 +129,16 @@ def check_model(
         `list[str]`: Warnings.
 
     Raises:
-        ValueError: If the tokenizer is empty, or a prompt is lost.
+        ValueError: If the tokenizer is empty or ends no completion, or a prompt is lost.
     """
     check_tokenizer(tokenizer, name)
     if isinstance(tokenizer, ProcessorMixin):
         return []
+    if tokenizer.eos_token is None:
+        raise ValueError(
+            f"The tokenizer of {name!r} has no eos_token, which ends a completion. Set one (tokenizer.eos_token = "
+            "'<its text>') and save the tokenizer."
+        )
     template = args.chat_template_kwargs
     limit = args.vllm_max_model_length if args.use_vllm else None
     warnings = []
@@ -151,6 +161,16 @@ def refuse_ignored_credit(args: GRPOConfig, rule: TokenCredit) -> None:
             "importance_sampling_level='token', loss_type 'cispo' (its epsilon_high is 5.0) or 'vespo', or "
             "token_credit='none'."
         )
+
+
+def refuse_divided_batches(args: GRPOConfig) -> None:
+    """Raise `ValueError` if accelerate would divide batches among the processes, as TRL's sampler already does."""
+    for name in ("split_batches", "dispatch_batches"):
+        if getattr(args.accelerator_config, name):
+            raise ValueError(
+                f"accelerator_config sets {name}, with which GRPOTrainer would train prompts twice or not at all. "
+                "Leave it out: each process already gets its part."
+            )
 
 
 def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:

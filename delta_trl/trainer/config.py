@@ -7,7 +7,7 @@ from trl import GRPOConfig
 
 from ..arguments.parser import documented, read_mappings
 from ..credit import TokenCredit, make_rule
-from .checks import refuse_ignored_credit
+from .checks import refuse_divided_batches, refuse_ignored_credit
 
 
 # TRL names the losses in the option's help alone
@@ -109,8 +109,5 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         is_loss = f"'{self.loss_type}'" in LOSSES
         expect(is_loss, self, "loss_type", "one of TRL's. GSPO is importance_sampling_level='sequence'")
         expect(self.temperature > 0, self, "temperature", "a positive number, by which scores are divided")
-        batches = self.accelerator_config
-        # accelerate would divide batches among processes, as TRL's sampler already does
-        are_whole = not (batches.split_batches or batches.dispatch_batches)
-        expect(are_whole, self, "accelerator_config", "neither split_batches nor dispatch_batches")
+        refuse_divided_batches(self)
         refuse_ignored_credit(self, self.make_rule())  # not kept: arguments are pickled, and serve several trainers

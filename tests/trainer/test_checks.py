@@ -11,6 +11,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import TrainingArguments
+from trl import GRPOConfig
 from trl.rewards import think_format_reward
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
@@ -85,6 +86,8 @@ def with_template(template: str):
 # Rewards see the completion alone: `<think>` is in the prompt
 OPENS = with_template("{{ messages[0].content }}{% if not direct %}<think>\n{% endif %}")
 NEEDS_AN_OPTION = with_template("{% if not style %}{{ raise_exception('style') }}{% endif %}{{ messages[0].content }}")
+WITHOUT_END = tiny.tokenizer()
+WITHOUT_END.eos_token = None
 ON_CHATS = {"train_dataset": CHATS, "reward_funcs": math_reward}
 
 
@@ -112,6 +115,8 @@ MISTAKES = [
     ({"reward_funcs": think_format_reward}, {}, ["conversational"]),
     ({"train_dataset": tiny.dataset().rename_column("prompt", "question")}, {}, ["has no column 'prompt'"]),
     ({"train_dataset": tiny.dataset().select(range(1))}, {}, ["1 rows are too few"]),
+    ({"config_class": GRPOConfig, "accelerator_config": {"split_batches": True}}, {}, ["sets split_batches"]),
+    ({}, {"processing_class": WITHOUT_END}, ["has no eos_token"]),
 ]
 
 
