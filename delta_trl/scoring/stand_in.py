@@ -32,7 +32,7 @@ from .recorder import Recorder
 ATTENTION = {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"}  # transformers' caches of attention layers
 PACKED = "packed"
 LEFT = "moved to the left"
-BLOCK = 512  # queries of a row that is longer than its sliding window
+BLOCK = 1024  # queries at a time of a row that is longer than its sliding window
 
 
 @dataclass

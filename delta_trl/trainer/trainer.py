@@ -24,7 +24,7 @@ from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
 from .credit_rule import RuleOnRecord, choose_rule
-from .dynamic_sampling import DynamicSampling, stands_out, total_rewards
+from .dynamic_sampling import stands_out, total_rewards
 from .finite_updates import FiniteUpdates
 
 
@@ -33,8 +33,7 @@ class DeltaGRPOTrainer(
     PaddingFree,
     FiniteUpdates,  # before a checkpoint is begun
     SafeCheckpoints,
-    CheckedRewards,
-    DynamicSampling,  # last: the others see the groups that are trained, not the rounds
+    CheckedRewards,  # with dynamic sampling last: the others see the groups that are trained, not the rounds
     GRPOTrainer,
 ):
     """
