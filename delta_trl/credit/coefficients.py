@@ -230,27 +230,24 @@ def coefficient_statistics(coefficients: torch.Tensor, advantages: torch.Tensor)
     coefficients = coefficients.to(A)[trains]
     sides = sides[:, trains]
     groups = torch.cat([torch.ones_like(sides[:1]), sides])  # all, +, -
-    count = all_reduce(groups.sum(dim=1).to(A))  # (3,)
     mean = mean_over_ranks(coefficients, groups)
     squares = (coefficients - mean[:, None]).nan_to_num() ** 2
     variance = mean_over_ranks(squares, groups)
-    n_positive, n_negative = count[1:]
-    n = n_positive + n_negative
-    within = (count[1:] * variance[1:]).nansum() / n
-    distance = mean[1] - mean[2]
-    between = (n_positive * n_negative * distance**2).nan_to_num() / n**2
+    (winners,) = mean_over_ranks(sides[0], groups[:1])  # their share of the tokens
+    between = winners * (1 - winners) * (mean[1] - mean[2]).nan_to_num() ** 2
     # a rank without tokens has neither a smallest nor a largest one
     infinity = coefficients.new_tensor([math.inf])
     own_smallest = torch.cat([coefficients, infinity]).min()
     own_largest = torch.cat([coefficients, -infinity]).max()
     smallest = all_reduce(own_smallest, "MIN").item()
     largest = all_reduce(own_largest, "MAX").item()
+    is_empty = math.isinf(smallest)
     return {
-        "coefficient_min": smallest if count[0] else math.nan,
+        "coefficient_min": math.nan if is_empty else smallest,
         "coefficient_mean": mean[0].item(),
-        "coefficient_max": largest if count[0] else math.nan,
+        "coefficient_max": math.nan if is_empty else largest,
         "coefficient_std": variance[0].sqrt().item(),
         "coefficient_mean_positive": mean[1].item(),
         "coefficient_mean_negative": mean[2].item(),
-        "between_sides_variance": (between / (between + within)).item(),
+        "between_sides_variance": (between / variance[0]).item(),
     }

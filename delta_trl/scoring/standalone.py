@@ -41,19 +41,11 @@ class StandalonePolicy:
         self._rows = rows
         self._tokenizer = tokenizer
         self._progress = progress
+        self._prompts = [row["prompt_ids"] for row in rows]
         self._completions = [row["token_ids"] for row in rows]
-        self._turns = []
-        self._inputs = []  # a prompt and its completion
-        self._labels = []
-        for row, completion in zip(rows, self._completions, strict=True):
-            prompt = row["prompt_ids"]
-            turns = row.get("turns") or [1] * len(completion)
-            labels = [token if turn else -100 for token, turn in zip(completion, turns, strict=True)]
-            self._turns.append(turns)
-            self._inputs.append(prompt + completion)
-            self._labels.append([-100] * len(prompt) + labels)
-        self.ids = self._padded(self._completions, 0)
-        self.mask = self._padded(self._turns, 0) > 0
+        self._turns = [row.get("turns") or [1] * len(row["token_ids"]) for row in rows]
+        self.ids = self._padded(self._completions)
+        self.mask = self._padded(self._turns) > 0
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # within PEFT
         add_fused_lm_head(causal, 1.0, outputs=("log_probs", "entropy"))
 
@@ -82,23 +74,26 @@ class StandalonePolicy:
 
     def _score(self, rows: torch.Tensor, recorder: Recorder) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies (b, T) of some rows."""
-        numbers = rows.tolist()
-        ids = self._padded([self._inputs[i] for i in numbers], 0)  # (b, P + T)
-        labels = self._padded([self._labels[i] for i in numbers], -100)
-        scored = labels[:, 1:] != -100
+        inputs = []  # a prompt and its completion
+        turns = []
+        for i in rows.tolist():
+            inputs.append(self._prompts[i] + self._completions[i])
+            turns.append([0] * len(self._prompts[i]) + self._turns[i])
+        ids = self._padded(inputs)  # (b, P + T)
+        is_policy = self._padded(turns) > 0
+        labels = ids.masked_fill(~is_policy, -100)
         output = recorder.run(self.model, len(rows), input_ids=ids, labels=labels, fused_lm_head=True)
         mask = self.mask[rows]
 
         def of_completions(values: torch.Tensor) -> torch.Tensor:  # (b, P + T - 1) -> (b, T)
             empty = torch.zeros_like(mask, dtype=torch.float32)
-            return empty.masked_scatter(mask, values[scored].float())
+            return empty.masked_scatter(mask, values[is_policy[:, 1:]].float())
 
         return of_completions(output.log_probs), of_completions(output.entropy)
 
-    def _padded(self, rows: Sequence[list[int]], fill: int) -> torch.Tensor:
+    def _padded(self, rows: list[list[int]]) -> torch.Tensor:
         """Rows as one tensor (b, longest). Padding on the right changes nothing before it."""
-        tensors = [torch.tensor(row, device=self.model.device) for row in rows]
-        return pad_sequence(tensors, batch_first=True, padding_value=fill)
+        return pad_sequence([torch.tensor(row, device=self.model.device) for row in rows], batch_first=True)
 
 
 def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:  # (B,), (B,) -> (B,)
