@@ -116,14 +116,14 @@ RAGGED = {  # several micro-batches, each used twice
 }
 
 
-def sharp(config=None):
+def sharp(config=None, factor: float = 8):
     """A random model whose predictions depend on what it attends to."""
     torch.manual_seed(3)
     model = tiny.model(config)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:
-                parameter *= 8
+                parameter *= factor
     return model
 
 

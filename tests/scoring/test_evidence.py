@@ -3,7 +3,7 @@
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import AttentionInterface, FalconConfig, LlamaConfig
+from transformers import AttentionInterface, BertConfig, FalconConfig, LlamaConfig, Qwen3_5TextConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from trl import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
@@ -79,6 +79,12 @@ def test_a_row_that_depends_on_others_shows_below_the_tolerance(make_trainer):
     assert layout_of(make_trainer, model) is None
 
 
+def test_a_prompt_that_attends_to_completions_shows_in_16_bits(make_trainer):
+    """Two completions of a pack would share it. The difference is smaller than the rounding of weights in bfloat16."""
+    model = sharp(BertConfig(**tiny.SIZES), factor=4).bfloat16()
+    assert layout_of(make_trainer, model) == LEFT
+
+
 def test_gradients_are_compared(make_trainer):
     """With equal values: what is packed is cut off from its gradient in one layer."""
     model = sharp()
@@ -86,6 +92,19 @@ def test_gradients_are_compared(make_trainer):
         lambda module, args, output: output.detach() if len(output) == 1 else output
     )
     assert layout_of(make_trainer, model) == LEFT
+
+
+def test_gradients_that_are_rounding_alone_refuse_nothing(make_trainer):
+    """As those of the decay in a layer with a state."""
+    heads = {
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+    }
+    types = ["linear_attention", "full_attention"]
+    config = Qwen3_5TextConfig(**tiny.SIZES, head_dim=8, layer_types=types, **heads)
+    assert layout_of(make_trainer, sharp(config, factor=5)) == LEFT
 
 
 def test_high_positions_are_compared(make_trainer):
