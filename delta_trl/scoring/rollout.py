@@ -35,9 +35,9 @@ def unwrapped(trainer: GRPOTrainer, model: nn.Module) -> nn.Module:
     return trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
 
 
-def causal_model(trainer: GRPOTrainer, model: nn.Module | None = None) -> nn.Module:
-    """A causal language model, by default the one in training, without wrappers of distributed training or PEFT."""
-    model = unwrapped(trainer, trainer.model if model is None else model)
+def causal_model(trainer: GRPOTrainer) -> nn.Module:
+    """The causal language model in training, without wrappers of distributed training or PEFT."""
+    model = unwrapped(trainer, trainer.model)
     return model.get_base_model() if is_peft_model(model) else model
 
 
