@@ -9,60 +9,55 @@ import numpy as np
 def coefficients(
     v,
     advantages,
-    K=1,
+    refinement_steps=1,
     lambda_min=0.8,
     lambda_max=1.2,
-    normalize=True,
+    normalize_coefficients=True,
     eps=1e-8,
     assignment="soft",
     margin="contrast",
     temperatures=None,
 ):
-    """λ̄ of N tokens with explicit vectors `v` (N, d) and the final temperatures (γ₊, γ₋)."""
-    v, A = np.asarray(v, np.float64), np.asarray(advantages, np.float64)
-    sides = {+1: np.flatnonzero(A > 0), -1: np.flatnonzero(A < 0)}
-    if any(len(tokens) == 0 for tokens in sides.values()):
+    """λ̄ of N tokens with explicit vectors `v` (N, d) and the final temperatures (γ₊, γ₋). Options as of `DelTA`."""
+    v = np.asarray(v, np.float64)
+    A = np.asarray(advantages, np.float64)
+    sides = {+1: A > 0, -1: A < 0}
+    if not all(tokens.any() for tokens in sides.values()):
         return np.ones(len(A)), (np.nan, np.nan)
 
-    def centroid(side, alpha):
-        total, weight = np.zeros(v.shape[1]), 0.0
-        for j in sides[side]:
-            total += abs(A[j]) * alpha[j] * v[j]
-            weight += abs(A[j]) * alpha[j]
-        return total / weight
+    def centroids(alpha):
+        weights = np.abs(A) * alpha
+        return {side: np.average(v[tokens], axis=0, weights=weights[tokens]) for side, tokens in sides.items()}
 
     def margins(mu):
         values = np.zeros(len(A))
+        squared_distances = {side: np.sum((v - mu[side]) ** 2, axis=1) for side in sides}
         for side, tokens in sides.items():
-            for j in tokens:
-                own, other = np.sum((v[j] - mu[side]) ** 2), np.sum((v[j] - mu[-side]) ** 2)
-                values[j] = other - own if margin == "contrast" else -own
+            other = squared_distances[-side] if margin == "contrast" else 0
+            values[tokens] = (other - squared_distances[side])[tokens]
         return values
 
-    def temperature(margin):
+    def temperature(delta):
         if temperatures is not None:
-            return {+1: temperatures[0], -1: temperatures[1]}
-        return {side: np.sqrt(max(np.var(margin[tokens]), eps)) for side, tokens in sides.items()}
+            return dict(zip(sides, temperatures, strict=True))
+        return {side: np.sqrt(max(np.var(delta[tokens]), eps)) for side, tokens in sides.items()}
 
-    def assign(margin, gamma):
+    def assign(delta, gamma):
         alpha = np.zeros(len(A))
         for side, tokens in sides.items():
-            ratio = margin[tokens] / gamma[side]
+            ratio = delta[tokens] / gamma[side]
             alpha[tokens] = ratio > 0 if assignment == "hard" else 1 / (1 + np.exp(-ratio))
         return alpha
 
-    mu = {side: centroid(side, np.ones(len(A))) for side in sides}
+    mu = centroids(np.ones(len(A)))
     gamma = temperature(margins(mu))
-    for _ in range(K):
+    for _ in range(refinement_steps):
         delta = margins(mu)
-        alpha = assign(delta, gamma)
-        mu = {side: centroid(side, alpha) for side in sides}
+        mu = centroids(assign(delta, gamma))
         gamma = temperature(delta)  # of this pass's margins, not of those with the new centroids
     alpha = assign(margins(mu), gamma)
 
-    lam = np.full(len(A), lambda_min)
-    for tokens in sides.values():
-        lam[tokens] = lambda_min + (lambda_max - lambda_min) * alpha[tokens]
-    if normalize:
-        lam = lam * len(A) / lam.sum()
+    lam = lambda_min + (lambda_max - lambda_min) * alpha  # alpha is 0 without an advantage
+    if normalize_coefficients:
+        lam = lam / lam.mean()
     return lam, (gamma[+1], gamma[-1])

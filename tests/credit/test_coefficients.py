@@ -1,10 +1,12 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.spatial import distance
 
 from delta_trl.credit import DelTA, OutputRowGradients, coefficient_statistics, compare_centroids, token_coefficients
 from delta_trl.credit.coefficients import contrast_credit
@@ -47,14 +49,6 @@ def test_non_finite_states_give_a_neutral_batch():
     assert credit.neutral
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_extreme_advantages_are_finite(scale):
-    hidden, log_probs, advantages = random_batch(5)
-    gradients = OutputRowGradients(hidden.float(), log_probs)
-    ours = token_coefficients(gradients, (advantages * scale).float())
-    torch.testing.assert_close(ours, token_coefficients(gradients, advantages.float()), atol=1e-4, rtol=0)
-
-
 # --- properties ---
 
 batches = st.builds(
@@ -73,29 +67,28 @@ def test_small_and_lopsided_batches_equal_the_oracle(batch, K):
     hidden, log_probs, advantages = batch
     for v in (hidden, hidden[:1].expand_as(hidden)):
         ours = token_coefficients(OutputRowGradients(v, log_probs), advantages, refinement_steps=K)
-        expected, _ = oracle.coefficients(explicit_vectors(v, log_probs), advantages, K=K)
+        expected, _ = oracle.coefficients(explicit_vectors(v, log_probs), advantages, refinement_steps=K)
         np.testing.assert_allclose(ours.numpy(), expected, atol=1e-5)
 
 
-@given(batches, refinements, st.floats(1e-3, 1e3), st.randoms(use_true_random=False))
+@given(batches, refinements, st.sampled_from([1e-30, 1e-3, 1e3, 1e30]), st.randoms(use_true_random=False))
 def test_scale_sign_and_order_do_not_matter(batch, K, scale, random):
     """Of advantages and gradients, of advantages (winners and losers swap), of tokens. NaN is no advantage."""
     hidden, log_probs, advantages = batch
     order = list(range(len(advantages)))
     random.shuffle(order)
 
-    def coefficients(hidden, log_probs, advantages, eps):
+    def coefficients(hidden, log_probs, advantages, eps=1e-8):
         return token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, eps=eps)
 
-    ours = coefficients(hidden, log_probs, advantages, 1e-8)
-    permuted = coefficients(hidden[order], log_probs[order], advantages[order], 1e-8)
-    torch.testing.assert_close(permuted, ours[order], atol=1e-6, rtol=0)
-    torch.testing.assert_close(coefficients(hidden, log_probs, -advantages, 1e-8), ours, atol=1e-6, rtol=0)
-    unscorable = torch.where(advantages == 0, math.nan, advantages)
-    assert torch.equal(coefficients(hidden, log_probs, unscorable, 1e-8), ours)
-    unscaled = coefficients(hidden, log_probs, advantages, 0)
-    torch.testing.assert_close(coefficients(hidden, log_probs, advantages * scale, 0), unscaled, atol=1e-5, rtol=0)
-    torch.testing.assert_close(coefficients(hidden * scale, log_probs, advantages, 0), unscaled, atol=1e-5, rtol=0)
+    close = partial(torch.testing.assert_close, atol=1e-5, rtol=0)
+    ours = coefficients(hidden, log_probs, advantages)
+    close(coefficients(hidden[order], log_probs[order], advantages[order]), ours[order])
+    close(coefficients(hidden, log_probs, -advantages), ours)
+    close(coefficients(hidden, log_probs, torch.where(advantages == 0, math.nan, advantages)), ours)
+    unscaled = coefficients(hidden, log_probs, advantages, eps=0)
+    close(coefficients(hidden, log_probs, advantages * scale, eps=0), unscaled)
+    close(coefficients(hidden * scale, log_probs, advantages, eps=0), unscaled)
 
 
 @given(batches, refinements, st.floats(0.01, 10))
@@ -111,22 +104,18 @@ def test_equal_bounds_are_exactly_grpo(batch, K, bound):
 
 
 def test_statistics():
-    hidden, log_probs, advantages = random_batch(9)
-    c = token_coefficients(OutputRowGradients(hidden, log_probs), advantages)
-    statistics = coefficient_statistics(c, advantages)
-    c = c.double()
-    plus, minus, both = c[advantages > 0], c[advantages < 0], c[advantages != 0]
-    between = sum(len(side) * (side.mean() - both.mean()) ** 2 for side in (plus, minus)) / len(both)
+    """By hand: winners' coefficients are 1, 2 and 6, losers' 7 and 9. A token without advantage counts nowhere."""
+    statistics = coefficient_statistics(torch.tensor([1.0, 7, 2, 10, 6, 9]), torch.tensor([1.0, -2, 0.5, 0, 1, -1]))
     expected = {
-        "coefficient_min": both.min(),
-        "coefficient_mean": both.mean(),
-        "coefficient_max": both.max(),
-        "coefficient_std": both.std(correction=0),
-        "coefficient_mean_positive": plus.mean(),
-        "coefficient_mean_negative": minus.mean(),
-        "between_sides_variance": between / both.var(correction=0),
+        "coefficient_min": 1,
+        "coefficient_mean": 5,
+        "coefficient_max": 9,
+        "coefficient_std": 9.2**0.5,  # (16 + 9 + 1 + 4 + 16) / 5
+        "coefficient_mean_positive": 3,
+        "coefficient_mean_negative": 8,
+        "between_sides_variance": 6 / 9.2,  # (3 * 4 + 2 * 9) / 5
     }
-    assert statistics == pytest.approx({name: value.item() for name, value in expected.items()}, rel=1e-5)
+    assert statistics == pytest.approx(expected)
 
 
 def test_statistics_where_undefined():
@@ -139,12 +128,13 @@ def test_statistics_where_undefined():
 
 def test_centroids_against_explicit_ones():
     hidden, log_probs, advantages = random_batch(9)
-    v, A = explicit_vectors(hidden, log_probs), advantages.numpy()
-    plus, minus = A[A > 0] @ v[A > 0] / A[A > 0].sum(), A[A < 0] @ v[A < 0] / A[A < 0].sum()
-    lengths = [np.linalg.norm(plus), np.linalg.norm(minus)]
-    assert compare_centroids(OutputRowGradients(hidden, log_probs), advantages) == pytest.approx(
-        {"centroid_cosine": plus @ minus / np.prod(lengths), "centroid_norm_ratio": lengths[0] / lengths[1]}
-    )
+    v = explicit_vectors(hidden, log_probs)
+    sides = advantages.numpy() > 0, advantages.numpy() < 0
+    plus, minus = (np.average(v[side], axis=0, weights=advantages[side]) for side in sides)
+    cosine = 1 - distance.cosine(plus, minus)
+    ratio = np.linalg.norm(plus) / np.linalg.norm(minus)
+    found = compare_centroids(OutputRowGradients(hidden, log_probs), advantages)
+    assert found == pytest.approx({"centroid_cosine": cosine, "centroid_norm_ratio": ratio})
     undefined = compare_centroids(OutputRowGradients(hidden, log_probs), advantages.abs())
     assert all(map(math.isnan, undefined.values()))
     rule = DelTA(token_gradient="topk_hidden", token_gradient_top_k=5)

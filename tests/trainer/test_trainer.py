@@ -39,7 +39,7 @@ def test_loss_gradient_is_the_papers(make_trainer, rollout):
     """The self-normalised DAPO surrogate of the paper, written out and differentiated by autograd."""
     trainer = make_trainer(**MISALIGNED, **credit(lambda_min=0.5, lambda_max=1.5, refinement_steps=2))
     batch = rollout(trainer)
-    coefficients = expected_coefficients(trainer.model, batch, K=2, lambda_min=0.5, lambda_max=1.5)
+    coefficients = expected_coefficients(trainer.model, batch, refinement_steps=2, lambda_min=0.5, lambda_max=1.5)
 
     with torch.no_grad():  # a later optimiser step: the policy has moved
         for parameter in trainer.model.parameters():
