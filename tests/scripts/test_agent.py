@@ -38,14 +38,10 @@ def test_a_shortened_training_records_the_reward_of_each_turn(tmp_path):
     assert 0 <= found["after"] <= 1
     assert "turn 2: reward" in (tmp_path / "run" / "report.html").read_text()
     for group in read_run(tmp_path / "run").groups:
-        numbers = group.prompt.rstrip("=").split("+")
         for completion in group.completions:
-            latest, expected = numbers[0], []
-            lines = "".join(completion.tokens).removesuffix("<eos>").split("\n")
-            for line, following in zip(lines, [*numbers[1:], None], strict=False):
-                said, equals, answer = line.partition("=")
-                right = latest if following is None else f"{latest}+{following}"
-                expected.append(float(said == right and bool(equals) == (following is not None)))
-                latest = answer
+            conversation = agent.Conversation(group.prompt)
+            for line in "".join(completion.tokens).removesuffix("<eos>").split("\n"):
+                said, equals, _ = line.partition("=")  # and the calculator's answer
+                conversation.take(said + equals)
             rewards = completion.step_rewards
-            assert rewards[np.isfinite(rewards)].tolist() == expected
+            assert rewards[np.isfinite(rewards)].tolist() == conversation.rewards

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from scripts.endurance.mutants import ROOT, concerned, killed_before, mutate, survives
+from scripts.endurance.mutants import ROOT, concerned, killed_before, mutate
 
 
 def test_what_was_killed_is_found_again(tmp_path: Path):
@@ -19,16 +17,3 @@ def test_what_was_killed_is_found_again(tmp_path: Path):
 def test_every_room_has_tests():
     files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "delta_trl").rglob("*.py"))
     assert not [file for file in files if file.count("/") > 1 and not concerned(file, ROOT)]
-
-
-@pytest.mark.processes
-def test_a_mistake_is_killed(tmp_path: Path):
-    (tmp_path / "twice.py").write_text("def twice(x):\n    return 2 * x\n")
-    test = "import pytest\nfrom twice import twice\n\n\n{}def test():\n    assert twice(3) == 6\n"
-    for mark in ("", "@pytest.mark.processes\n"):
-        (tmp_path / "test_twice.py").write_text(test.format(mark))
-        assert survives(tmp_path, ["test_twice.py"])
-        whole = (tmp_path / "twice.py").read_text()
-        (tmp_path / "twice.py").write_text(mutate(whole, 1)[0])
-        assert not survives(tmp_path, ["test_twice.py"])
-        (tmp_path / "twice.py").write_text(whole)

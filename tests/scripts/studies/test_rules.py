@@ -13,34 +13,36 @@ from scripts.studies.tasks.models import tokenizer_of
 from scripts.studies.tasks.task import END
 
 
+ADVANTAGES = torch.tensor([-0.5, -0.5, 1.0, 0.5, -1.0, 0.5])
+LENGTHS = [5, 3, 5, 4, 2, 5]
+
+
 @pytest.fixture
 def tokens() -> Tokens:
     """Two prompts of three responses: lost, lost, won; and won, lost (cut off), won. With labels and hidden states."""
     ids = torch.arange(1, 31).view(6, 5)
-    lengths = [5, 3, 5, 4, 2, 5]
-    mask = torch.arange(5) < torch.tensor(lengths)[:, None]
-    study_rules.LABELS.ids = [row[:n] for row, n in zip(ids.tolist(), lengths, strict=True)]
+    study_rules.LABELS.ids = [row[:n] for row, n in zip(ids.tolist(), LENGTHS, strict=True)]
     study_rules.LABELS.mistakes = [1, 2, None, None, None, 3]
-    advantages = torch.tensor([-0.5, -0.5, 1.0, 0.5, -1.0, 0.5])
-    groups = torch.tensor([0, 0, 0, 1, 1, 1])
-    hidden = HiddenStates([torch.randn(sum(lengths), 2)])
-    return Tokens(ids, mask, advantages, rewards=(advantages > 0).float(), groups=groups, hidden=hidden)
+    mask = torch.arange(5) < torch.tensor(LENGTHS)[:, None]
+    hidden = HiddenStates([torch.randn(sum(LENGTHS), 2)])
+    return Tokens(ids, mask, ADVANTAGES, groups=torch.tensor([0, 0, 0, 1, 1, 1]), hidden=hidden)
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, [[0, 1, 0, 0, 0], [0, 0, 1], [1] * 5, [1] * 4, [0, 0], [1] * 5]),
-        ({"winners": True}, [[0, 1, 0, 0, 0], [0, 0, 1], [0, 1, 1, 0, 0], [0] * 4, [0, 0], [0] * 5]),
-        ({"rest": 0.2}, [[0.2, 1, 0.2, 0.2, 0.2], [0.2, 0.2, 1], [1] * 5, [1] * 4, [0.2] * 2, [1] * 5]),
+        ({}, "01000 001 11111 1111 00 11111"),
+        ({"winners": True}, "01000 001 01100 0000 00 00000"),
+        ({"rest": 0.2}, ".1... ..1 11111 1111 .. 11111"),
     ],
     ids=str,
 )
 def test_oracle_weighs_first_mistakes_and_where_siblings_made_them(tokens, options, expected):
+    """Expected: a digit for each token, a point for the rest's weight."""
     weights = make_rule("scripts.studies.rules.Oracle", options).of_rollout(tokens).weights
     assert weights.mean() == pytest.approx(1)
-    relative = weights / weights.max()
-    assert [relative[tokens.row == row].tolist() for row in range(6)] == [pytest.approx(row) for row in expected]
+    relative = [0.2 if token == "." else float(token) for token in expected.replace(" ", "")]
+    assert (weights / weights.max()).tolist() == pytest.approx(relative)
 
 
 def test_labels_are_the_first_mistakes_of_the_completions_in_their_order():
@@ -50,37 +52,34 @@ def test_labels_are_the_first_mistakes_of_the_completions_in_their_order():
     problems = make_problems(task)[1][:20]
     texts = [task.demonstrate(problem, rng) for problem in problems]
     ids = tokenizer([text + END for text in texts]).input_ids
-    prompts = [problem["prompt"] for problem in problems]
-    solutions = [problem["solution"] for problem in problems]
+    columns = {name: [problem[name] for problem in problems] for name in ("prompt", "solution")}
 
     def reward(completions, prompts, solution):
         return task.reward(completions, solution)
 
-    given = study_rules.labelled(reward, task, tokenizer)(
-        completions=texts, prompts=prompts, completion_ids=ids, solution=solutions
-    )
+    labelled = study_rules.labelled(reward, task, tokenizer)
+    grades = labelled(texts, columns["prompt"], ids, solution=columns["solution"])
     mistakes = study_rules.LABELS.mistakes
-    for problem, row, mistake, grade in zip(problems, ids, mistakes, given, strict=True):
+    for problem, row, mistake, grade in zip(problems, ids, mistakes, grades, strict=True):
         assert mistake == first_mistake(right_tokens(task, problem), tokenizer.convert_ids_to_tokens(row))
         assert grade == 1 or mistake is not None  # two mistakes may cancel, but none of the losers has none
     assert 3 < mistakes.count(None) < 17
 
 
-@pytest.mark.parametrize("low", [0.1, 0.33])
-def test_sibling_value_by_its_formula(tokens, low):
+def test_sibling_value_by_its_formula(tokens):
     """Row by row, in float64."""
-    options = {"low": low, "bandwidth": 0.3}
+    options = {"low": 0.33, "bandwidth": 0.3}
     weights = make_rule("scripts.studies.rules.SiblingValue", options).of_rollout(tokens).weights
-    states = study_rules.all_states(tokens.hidden).double()
-    of_row = [states[tokens.row == row] for row in range(6)]
-    of_group = [torch.cat(of_row[:3]), torch.cat(of_row[3:])]
-    A = torch.tensor([-0.5, -0.5, 1.0, 0.5, -1.0, 0.5]).double()
+    [states] = tokens.hidden.blocks
+    of_row = states.double().split(LENGTHS)
+    A = ADVANTAGES.double()
     towards = []
     for row, own in enumerate(of_row):
-        h = 0.3 * of_group[row // 3].std(dim=0, correction=0).norm()
-        siblings = [other for other in range(6) if other // 3 == row // 3 and other != row]
-        nearest = [torch.cdist(own, of_row[other]).amin(dim=1) for other in siblings]
-        k = torch.exp(-((torch.stack(nearest) / h) ** 2))
+        group = [0, 1, 2] if row < 3 else [3, 4, 5]
+        h = 0.3 * torch.cat([of_row[one] for one in group]).std(dim=0, correction=0).norm()
+        siblings = [one for one in group if one != row]
+        nearest = torch.stack([torch.cdist(own, of_row[one]).amin(dim=1) for one in siblings])
+        k = torch.exp(-((nearest / h) ** 2))
         value = A[siblings] @ k / (k.sum(dim=0) + 1e-3)
         jumps = value.diff(append=value[-1:])
         towards.append((A[row].sign() * jumps).clamp(min=0))
@@ -88,7 +87,7 @@ def test_sibling_value_by_its_formula(tokens, low):
     won = tokens.advantages > 0
     for side in (won, ~won):
         x[side] /= x[side].mean().clamp(min=1e-3)
-    expected = low + (1 - low) * x / (1 + x)
+    expected = 0.33 + 0.67 * x / (1 + x)
     torch.testing.assert_close(weights.double(), expected / expected.mean(), atol=1e-5, rtol=1e-5)
 
 
@@ -96,11 +95,8 @@ def test_a_line_s_step_reward_is_its_change_of_value(monkeypatch):
     """Continuations win half of the time after the first line, always after the second one of the first completion."""
     task = TASKS["arithmetic_0"]
     tokenizer = tokenizer_of(task)
-    texts = [
-        "ones 7+5=12 write 2 carry 1\ntens 4+8+1=13 write 3 carry 1\n\\boxed{132}",
-        "ones 7+5=12 write 2 carry 1\n",
-    ]
-    ids = [tokenizer(text).input_ids for text in texts]
+    ones, tens, box = "ones 7+5=12 write 2 carry 1\n", "tens 4+8+1=13 write 3 carry 1\n", r"\boxed{132}"
+    texts = [ones + tens + box, ones]
     asked = []
 
     def values_of(starts, prompts, completion_ids, columns):
@@ -109,13 +105,9 @@ def test_a_line_s_step_reward_is_its_change_of_value(monkeypatch):
 
     monkeypatch.setattr(study_rules, "values_of", values_of)
     trainer = SimpleNamespace(num_generations=2, processing_class=tokenizer)
-    monkeypatch.setattr(study_rules.ROLLOUT, "trainer", trainer)
-    monkeypatch.setattr(study_rules.ROLLOUT, "reward", task.reward)
-    found = study_rules.line_values(
-        completions=texts, prompts=["47+85="] * 2, completion_ids=ids, solution=["132"] * 2
-    )
-    first = texts[0].index("\n") + 1
-    second = texts[0].rindex("\n") + 1
-    assert found[0] == [(0, first, 0.0), (first, second, 0.5), (second, len(texts[0]), 0.0)]
-    assert found[1] == [(0, first, -0.5)]  # it ends there, and is not right
-    assert sorted(asked, key=len) == [texts[1], texts[1], texts[0][:second]]
+    monkeypatch.setattr(study_rules, "ROLLOUT", SimpleNamespace(trainer=trainer, reward=task.reward))
+    found = study_rules.line_values(texts, ["47+85="] * 2, tokenizer(texts).input_ids, solution=["132"] * 2)
+    ends = len(ones), len(ones + tens), len(texts[0])
+    assert found[0] == [(0, ends[0], 0.0), (ends[0], ends[1], 0.5), (ends[1], ends[2], 0.0)]
+    assert found[1] == [(0, ends[0], -0.5)]  # it ends there, and is not right
+    assert sorted(asked, key=len) == [ones, ones, ones + tens]
