@@ -26,6 +26,6 @@ def tokens_of(batch, chosen=slice(None)) -> Tokens:
     head = LMHead(torch.randn(11, hidden.size(1), generator=torch.Generator().manual_seed(0)).to(hidden.dtype))
     ids = torch.arange(len(hidden)) % 11
     log_probs = head.logits(hidden)[0].log_softmax(dim=1).gather(1, ids[:, None])
-    hidden, ids, log_probs, advantages = hidden[chosen], ids[chosen, None], log_probs[chosen], advantages[chosen]
-    known = {"log_probs": log_probs, "hidden": HiddenStates([hidden]), "head": head}
-    return Tokens(ids, torch.ones_like(ids), advantages, **known)
+    ids = ids[chosen, None]
+    known = {"log_probs": log_probs[chosen], "hidden": HiddenStates([hidden[chosen]]), "head": head}
+    return Tokens(ids, torch.ones_like(ids), advantages[chosen], **known)

@@ -31,7 +31,7 @@ def scorer(model, ids=RANDOM_IDS, autocast=False, dtype=torch.bfloat16):
     """Log-probs of two micro-batches, by default of two sequences of ten tokens each."""
 
     def log_probs(i):
-        x = ids[: len(ids) // 2] if i == 0 else ids[len(ids) // 2 :]
+        x = ids.chunk(2)[i]
         with torch.autocast(ids.device.type, dtype, enabled=autocast):
             logits = model(input_ids=x).logits[:, :-1]
         log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
@@ -112,7 +112,7 @@ def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correl
 def test_parameters_are_restored_to_the_bit(dtype, fails):
     """Also when a probing forward raises, or the second parameter cannot be moved. Gradients are left alone."""
     model = tiny.model().to(dtype)
-    before = [p.detach().clone() for p in model.parameters()]
+    before = copy.deepcopy(model)
     for p in model.parameters():
         p.grad = torch.ones_like(p)
     gradients = FullGradients(model, scorer(model), 2, dtype=torch.float64)  # two forwards to score
@@ -123,7 +123,7 @@ def test_parameters_are_restored_to_the_bit(dtype, fails):
         direction[1] = direction[1].flatten()[:-1]
     with pytest.raises((IndexError, RuntimeError)) if fails else nullcontext():
         gradients.score(direction)
-    for p, q in zip(model.parameters(), before, strict=True):
+    for p, q in zip(model.parameters(), before.parameters(), strict=True):
         assert torch.equal(p, q)
         assert (p.grad == 1).all()
 

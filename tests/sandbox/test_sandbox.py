@@ -13,25 +13,14 @@ from delta_trl.sandbox import Limits, Outcome, Result, Sandbox, SandboxUnavailab
 from delta_trl.sandbox.limits import OUTPUT_BYTES
 from delta_trl.sandbox.worker import TierError
 
+from ..corpus.verdicts import rows
 
-@pytest.mark.parametrize(
-    ("code", "outcome", "stdout"),
-    [
-        ("print(input()[::-1])", Outcome.OK, b"cba\n"),
-        ("print('partial'); 1 / 0", Outcome.EXCEPTION, b"partial\n"),
-        ("exit(3)", Outcome.EXCEPTION, b""),
-        ("exit()", Outcome.OK, b""),
-        ("while True: pass", Outcome.TIMEOUT, b""),
-        ("import sys\nwhile True: sys.stdout.write('x' * 10**6)", Outcome.OUTPUT_LIMIT, None),
-        ("import ctypes; ctypes.string_at(0)", Outcome.KILLED, b""),
-        ("def broken(:", Outcome.EXCEPTION, b""),
-        ("x = bytearray(1 << 40)", Outcome.MEMORY, b""),
-    ],
-)
-def test_outcomes(sandbox, code, outcome, stdout):
-    result = sandbox.run(code, "abc\n", Limits(wall_seconds=1))
-    assert result.outcome is outcome
-    assert stdout is None or result.stdout == stdout
+
+@pytest.mark.parametrize("row", rows("outcomes"))
+def test_outcomes(sandbox, row):
+    result = sandbox.run(row["code"], "abc\n", Limits(wall_seconds=1))
+    assert result.outcome is Outcome[row["outcome"]]
+    assert row["stdout"] in (result.stdout.decode(), None)
 
 
 def test_the_host_reads_the_end_of_errors_and_one_report_for_each_case(sandbox):

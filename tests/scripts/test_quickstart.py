@@ -19,12 +19,11 @@ def problems(name: str) -> list[dict]:
 @pytest.mark.processes
 def test_a_shortened_run_compares_and_reports(tmp_path):
     few = tmp_path / "few.jsonl"
-    few.write_text("".join(f"{json.dumps(problem)}\n" for problem in problems("test.jsonl")[:64]))
+    few.write_text("\n".join((QUICKSTART / "test.jsonl").read_text().splitlines()[:64]))
     folder = tmp_path / "quickstart"
-    options = ["--max_steps", 4, "--eval_steps", 4, "--per_device_train_batch_size", 16, "--eval_dataset_name", few]
-    options += ["--arms", "none", "delta", "--output_dir", folder]
-    command = [sys.executable, "scripts/quickstart.py", *map(str, options)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    options = f"--max_steps 4 --eval_steps 4 --per_device_train_batch_size 16 --eval_dataset_name {few}"
+    command = f"{sys.executable} scripts/quickstart.py {options} --arms none delta --output_dir {folder}"
+    result = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert len(lines) < 40

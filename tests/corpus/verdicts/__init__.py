@@ -1,6 +1,7 @@
 """
 What tests of the sandbox are checked with, a file for each kind, a row for each case.
 
+- `outcomes`: the `code` of a program, its `outcome`, and its `stdout`, `null` where that varies
 - `outputs`: standard output that was `given`, and whether it is the `same` as what was `expected`
 - `values`: the `value` that a function returns, and whether it is the `same` as what was `expected`
 - `pairs`: `tests`, a program that is `right` and one that is `wrong`

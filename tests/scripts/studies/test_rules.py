@@ -1,6 +1,5 @@
 """The rules by exact labels that the studies name."""
 
-import random
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from delta_trl.credit import HiddenStates, Tokens, make_rule
 from scripts.studies import rules as study_rules
-from scripts.studies.tasks import TASKS, first_mistake, make_problems, right_tokens
+from scripts.studies.tasks import TASKS
 from scripts.studies.tasks.models import tokenizer_of
 from scripts.studies.tasks.task import END
 
@@ -45,27 +44,6 @@ def test_oracle_weighs_first_mistakes_and_where_siblings_made_them(tokens, optio
     assert (weights / weights.max()).tolist() == pytest.approx(relative)
 
 
-def test_labels_are_the_first_mistakes_of_the_completions_in_their_order():
-    task = TASKS["arithmetic"]
-    rng = random.Random(0)
-    tokenizer = tokenizer_of(task)
-    problems = make_problems(task)[1][:20]
-    texts = [task.demonstrate(problem, rng) for problem in problems]
-    ids = tokenizer([text + END for text in texts]).input_ids
-    columns = {name: [problem[name] for problem in problems] for name in ("prompt", "solution")}
-
-    def reward(completions, prompts, solution):
-        return task.reward(completions, solution)
-
-    labelled = study_rules.labelled(reward, task, tokenizer)
-    grades = labelled(texts, columns["prompt"], ids, solution=columns["solution"])
-    mistakes = study_rules.LABELS.mistakes
-    for problem, row, mistake, grade in zip(problems, ids, mistakes, grades, strict=True):
-        assert mistake == first_mistake(right_tokens(task, problem), tokenizer.convert_ids_to_tokens(row))
-        assert grade == 1 or mistake is not None  # two mistakes may cancel, but none of the losers has none
-    assert 3 < mistakes.count(None) < 17
-
-
 def test_sibling_value_by_its_formula(tokens):
     """Row by row, in float64."""
     options = {"low": 0.33, "bandwidth": 0.3}
@@ -91,23 +69,44 @@ def test_sibling_value_by_its_formula(tokens):
     torch.testing.assert_close(weights.double(), expected / expected.mean(), atol=1e-5, rtol=1e-5)
 
 
+# --- of one addition, 47+85, and a completion that is right ---
+
+TASK = TASKS["arithmetic_0"]
+TOKENIZER = tokenizer_of(TASK)
+ONES, TENS, BOX = "ones 7+5=12 write 2 carry 1\n", "tens 4+8+1=13 write 3 carry 1\n", r"\boxed{132}"
+COLUMNS = {"prompts": ["47+85="] * 2, "solution": ["132"] * 2}
+
+
+def reward(completions, solution, prompts=None):
+    return TASK.reward(completions, solution)
+
+
+def test_labels_are_the_first_mistakes_of_the_completions_in_their_order():
+    right = ONES + TENS + BOX
+    place = right.index("3 write")
+    texts = [right, right[:place] + "2" + right[place + 1 :]]
+    ids = TOKENIZER([text + END for text in texts]).input_ids
+    labelled = study_rules.labelled(reward, TASK, TOKENIZER)
+    assert labelled(completions=texts, completion_ids=ids, **COLUMNS) == [1.0, 1.0]  # the sum was right
+    assert study_rules.LABELS.ids == ids
+    assert study_rules.LABELS.mistakes == [None, len(TOKENIZER(right[:place]).input_ids)]
+    assert study_rules.LABELS.offsets == [None, place]
+
+
 def test_a_line_s_step_reward_is_its_change_of_value(monkeypatch):
     """Continuations win half of the time after the first line, always after the second one of the first completion."""
-    task = TASKS["arithmetic_0"]
-    tokenizer = tokenizer_of(task)
-    ones, tens, box = "ones 7+5=12 write 2 carry 1\n", "tens 4+8+1=13 write 3 carry 1\n", r"\boxed{132}"
-    texts = [ones + tens + box, ones]
+    texts = [ONES + TENS + BOX, ONES]
     asked = []
 
     def values_of(starts, prompts, completion_ids, columns):
-        asked.extend(tokenizer.decode(completion_ids[row][:end]) for row, end in starts)
+        asked.extend(TOKENIZER.decode(completion_ids[row][:end]) for row, end in starts)
         return [1.0 if "tens" in text else 0.5 for text in asked]
 
     monkeypatch.setattr(study_rules, "values_of", values_of)
-    trainer = SimpleNamespace(num_generations=2, processing_class=tokenizer)
-    monkeypatch.setattr(study_rules, "ROLLOUT", SimpleNamespace(trainer=trainer, reward=task.reward))
-    found = study_rules.line_values(texts, ["47+85="] * 2, tokenizer(texts).input_ids, solution=["132"] * 2)
-    ends = len(ones), len(ones + tens), len(texts[0])
+    trainer = SimpleNamespace(num_generations=2, processing_class=TOKENIZER)
+    monkeypatch.setattr(study_rules, "ROLLOUT", SimpleNamespace(trainer=trainer, reward=reward))
+    found = study_rules.line_values(completions=texts, completion_ids=TOKENIZER(texts).input_ids, **COLUMNS)
+    ends = len(ONES), len(ONES + TENS), len(texts[0])
     assert found[0] == [(0, ends[0], 0.0), (ends[0], ends[1], 0.5), (ends[1], ends[2], 0.0)]
     assert found[1] == [(0, ends[0], -0.5)]  # it ends there, and is not right
-    assert sorted(asked, key=len) == [ones, ones, ones + tens]
+    assert sorted(asked, key=len) == [ONES, ONES, ONES + TENS]

@@ -4,16 +4,15 @@ import json
 import lzma
 import math
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy import stats
 
 from scripts.studies import contrasts, study
 from scripts.studies import rows as study_rows
-from scripts.studies.plans import FOLDER, Family, Plan, Section, read_plan
+from scripts.studies.plans import FOLDER, Family, Plan, Section, read_plan, terms
 from scripts.studies.training import MINIBATCHES, RememberedReward, Runner, gist
 
 
@@ -75,52 +74,24 @@ def test_a_plan_s_runs_have_their_rows(name):
 # --- statistics -----------------------------------------------------------------------------------------------------
 
 
-def test_intervals_and_p_against_scipy():
-    plan = small_plan()
-    accuracy = np.random.default_rng(0).normal(0.5, 0.1, (2, 2, 6))  # by task, arm and seed
-    rows = study_rows.Rows(
-        [fake_row("xy"[t], "ab"[a], seed, accuracy[t, a, seed]) for t, a, seed in np.ndindex(2, 2, 6)]
-    )
-    d = accuracy[:, 0] - accuracy[:, 1]
-
-    def compare(contrast="a - b", tasks=("x", "y"), **options):
-        family = Family("f", ("main",), ("accuracy",), (contrast,), tasks, **options)
-        return contrasts.compare(plan, family, "accuracy", rows)
-
-    for unit, values in {"seed": d[0], "pair": d.ravel(), "mean": d.mean(axis=0), "task": d.mean(axis=1)}.items():
-        entry = compare(unit=unit)[0]
-        t = stats.ttest_1samp(values, 0)
-        bounds = entry["difference"] - entry["half"], entry["difference"] + entry["half"]
-        assert (entry["n"], entry["p"]) == (len(values), pytest.approx(t.pvalue))
-        assert bounds == pytest.approx(tuple(t.confidence_interval(0.95)))
-    [entry] = compare("a - 0.5 b - 0.5 a", ("x - y",), corrected_over="nothing")
-    assert entry["difference"] == pytest.approx(0.5 * (d[0] - d[1]).mean())
-    assert math.isnan(entry["p_holm"])
-    low, high = sorted(compare(corrected_over="both"), key=lambda entry: entry["p"])
-    assert low["p_holm"] == pytest.approx(min(1, 2 * low["p"]))
-    assert high["p_holm"] == pytest.approx(max(low["p_holm"], high["p"]))
-
-
-def small_plan() -> Plan:
-    section = Section("main", "study", 6, tuple((task, arm) for task in "xy" for arm in "ab"))
-    family = Family("f", ("main",), ("accuracy",), ("a - b",), ("x", "y"))
-    return Plan("small", {"a": {}, "b": {}}, {"study": {"rollouts": 1}}, 1, [1e-4], {"main": section}, (family,))
-
-
-def fake_row(task: str, arm: str, seed: int, accuracy: float = 0.5) -> dict:
-    run = study_rows.Run("study", task, arm, 1e-4, seed)
-    return dict(zip(study_rows.KEY, run.key, strict=True)) | {"accuracy_after": accuracy}
-
-
 def test_only_seeds_that_all_arms_have_and_one_start_model():
-    plan = small_plan()
-    made = [fake_row(task, arm, seed) for task in "xy" for arm in "ab" for seed in range(3)]
-    entries = contrasts.compare(plan, plan.families[0], "accuracy", study_rows.Rows(made[:-1]))
-    assert {entry["task"]: entry["n"] for entry in entries} == {"x": 3, "y": 2}
-    assert all(math.isnan(entry["p"]) for entry in entries)  # no difference at all is no finding
+    section = Section("main", "study", 3, (("x", "a"), ("x", "b")))
+    family = Family("f", ("main",), ("accuracy",), ("a - b",), ("x",))
+    plan = Plan("small", {"a": {}, "b": {}}, {"study": {"rollouts": 1}}, 1, [1e-4], {"main": section}, (family,))
+    made = []
+    for arm, seed in ("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2):
+        key = ("study", "x", arm, 1e-4, seed)
+        made.append(dict(zip(study_rows.KEY, key, strict=True)) | {"accuracy_after": 0.5})
+    [entry] = contrasts.compare(plan, family, "accuracy", study_rows.Rows(made))
+    assert entry["n"] == 2
+    assert math.isnan(entry["p"])  # no difference at all is no finding
     mixed = [row | {"start_model": str(i)} for i, row in enumerate(made)]
     with pytest.raises(ValueError, match="start_model"):
-        contrasts.compare(plan, plan.families[0], "accuracy", study_rows.Rows(mixed))
+        contrasts.compare(plan, family, "accuracy", study_rows.Rows(mixed))
+
+
+def test_a_contrast_may_have_weights():
+    assert terms("a - 0.5 b - 0.5 a") == {"a": 0.5, "b": -0.5}
 
 
 def test_pass_at_k_by_its_definition():
@@ -166,11 +137,13 @@ def test_rows_of_other_code_are_refused():
 
 @pytest.mark.processes
 def test_two_rollout_batches_with_looks():
-    plan = read_plan("mechanism")
     phases = {"tune": {"rollouts": 1}, "study": {"rollouts": 2}, "long": {"rollouts": 2, "looks": 2}}
-    runner = Runner(Plan(**{**vars(plan), "phases": phases, "problems": 16}))
-    runs = [study_rows.Run(phase, "arithmetic", "dapo", 2.5e-4, 0) for phase in ("study", "long")]
-    plain, looked = map(runner, runs)
+
+    def row_of(phase, arm, plan="mechanism"):
+        runner = Runner(replace(read_plan(plan), phases=phases, problems=16))
+        return runner(study_rows.Run(phase, "arithmetic", arm, 2.5e-4, 0))
+
+    plain, looked = row_of("study", "dapo"), row_of("long", "dapo")
     assert [len(plain["reward"]), len(plain["grad_norm"])] == [2, 2 * MINIBATCHES]
     for name in ("reward", "grad_norm", "solved_after", "accuracy_before"):
         assert looked[name] == plain[name]  # looks change nothing
@@ -182,13 +155,10 @@ def test_two_rollout_batches_with_looks():
         cwd=ROOT, capture_output=True, text=True,
     ).stdout.strip()  # fmt: skip
     assert (plain["commit"] or "").removesuffix("-dirty") == changed
-    siblings = read_plan("siblings")
-    valued = Runner(Plan(**{**vars(siblings), "phases": phases}))(
-        study_rows.Run("tune", "arithmetic", "mc_value", 2.5e-4, 0)
-    )
+    valued = row_of("tune", "mc_value", "siblings")
     assert valued["reward"] == plain["reward"][:1]  # continuations come after the first rollout batch
     assert contrasts.generated_tokens(valued)[1] > 3 * contrasts.generated_tokens(plain)[1]
-    exact = runner(study_rows.Run("tune", "arithmetic", "exact_0.1_unit", 2.5e-4, 0))
+    exact = row_of("tune", "exact_0.1_unit")
     assert exact["losers"][0] / exact["winners"][0] == pytest.approx(0.1, rel=0.01)
 
 
