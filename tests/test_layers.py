@@ -7,7 +7,10 @@ Reads imports without running them, also those inside functions.
 
 import ast
 from functools import cache
+from importlib.util import resolve_name
 from pathlib import Path
+
+import pytest
 
 
 ROOT = Path(__file__).parents[1]
@@ -44,41 +47,51 @@ def module_of(path: Path) -> tuple[str, ...]:
     return path.relative_to(ROOT).with_suffix("").parts
 
 
-@cache
-def imported(path: Path) -> set[tuple[str, ...]]:
-    """The modules that a file imports; of `from package import name`, the package and the name."""
-    package, found = module_of(path)[:-1], set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {tuple(alias.name.split(".")) for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            module = (*base, *(node.module.split(".") if node.module else ()))
-            found |= {(*module, alias.name) for alias in node.names}
-    return found
-
-
 def files(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def count(kind: type[ast.AST], paths: list[Path]) -> int:
+    return sum(isinstance(node, kind) for path in paths for node in nodes(path))
+
+
+@cache
+def imported(path: Path) -> set[tuple[str, ...]]:
+    """The modules that a file imports; of `from package import name`, the package and the name."""
+    package = ".".join(module_of(path)[:-1])
+    found = set()
+    for node in nodes(path):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            base = ""
+            if isinstance(node, ast.ImportFrom):
+                base = resolve_name("." * node.level + (node.module or ""), package) + "."
+            found |= {tuple(f"{base}{alias.name}".split(".")) for alias in node.names}
+    return found
+
+
 def modules_of(root: str, paths: list[Path]) -> set[tuple[str, ...]]:
     """What files import of the package `root`."""
-    return {module for path in paths for module in imported(path) if module[0] == root}
+    every = set().union(*map(imported, paths))
+    return {module for module in every if module[0] == root}
 
 
 def upwards(folder: str, layers: tuple[str, ...], free: tuple[str, ...] = ()) -> list[str]:
     """Imports within a folder that go to an earlier layer, or to what is in none."""
-    root, wrong = tuple(folder.split("/")), []
+    depth = folder.count("/") + 1
+    wrong = []
     for path in files(folder):
-        own = module_of(path)[len(root)]
+        *root, own = module_of(path)[: depth + 1]
         if own in free:
             continue
+        own_and_later = layers[layers.index(own) :]
         for module in imported(path):
-            if module[: len(root)] != root:
-                continue
-            other = module[len(root)] if len(module) > len(root) else "__init__"
-            if other not in layers or layers.index(other) < layers.index(own):
+            *package, other = (*module, "__init__")[: depth + 1]
+            if package == root and other not in own_and_later:
                 wrong.append(f"{path.relative_to(ROOT)} imports {'.'.join(module)}")
     return wrong
 
@@ -90,34 +103,22 @@ def test_what_stands_in_the_root_of_the_package():
     assert modules | rooms == {*LAYERS, "__init__", "__main__"}, "a new room needs a layer"
 
 
-def expressions(paths: list[Path]) -> int:
-    trees = [ast.parse(path.read_text()) for path in paths]
-    return sum(isinstance(node, ast.expr) for tree in trees for node in ast.walk(tree))
+@pytest.mark.parametrize(("rooms", "allowed"), BUDGET.items())
+def test_every_room_keeps_to_its_budget(rooms, allowed):
+    paths = [path for path in files("delta_trl") if module_of(path)[1] in rooms]
+    assert count(ast.expr, paths) <= allowed, (
+        f"{rooms}: something else must go first: CONTRIBUTING.md, What this package does not do"
+    )
 
 
-def test_every_room_keeps_to_its_budget():
-    by_room: dict[str, list[Path]] = {}
-    for path in files("delta_trl"):
-        by_room.setdefault(module_of(path)[1], []).append(path)
-    budgeted = [room for rooms in BUDGET for room in rooms]
-    assert sorted(budgeted) == sorted(by_room)
-    for rooms, allowed in BUDGET.items():
-        used = sum(expressions(by_room[room]) for room in rooms)
-        assert used <= allowed, (
-            f"{rooms}: something else must go first: CONTRIBUTING.md, What this package does not do"
-        )
-
-
-def test_tests_scripts_and_pages_keep_to_theirs():
+def test_everything_else_keeps_to_its_budget():
+    rooms = {module_of(path)[1] for path in files("delta_trl")}
+    assert sorted(rooms) == sorted(room for of_budget in BUDGET for room in of_budget)
     for folder, allowed in OUTSIDE.items():
-        assert expressions(files(folder)) <= allowed
+        assert count(ast.expr, files(folder)) <= allowed
+    assert count(ast.Raise, files("delta_trl")) <= RAISES
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     assert sum(len(path.read_text().split()) for path in pages) <= WORDS
-
-
-def test_errors_keep_to_their_budget():
-    trees = [ast.parse(path.read_text()) for path in files("delta_trl")]
-    assert sum(isinstance(node, ast.Raise) for tree in trees for node in ast.walk(tree)) <= RAISES
 
 
 def test_imports_point_one_way():
@@ -144,8 +145,8 @@ def test_scripts_and_tests_stay_outside():
 
 def test_classes_for_any_trainer_know_no_other():
     """Each is tested on a plain `GRPOTrainer`."""
+    others = {("trainer", name) for name in (*FOR_ANY_TRAINER, "trainer", "config", "credit_rule")}
     for name in FOR_ANY_TRAINER:
-        path = ROOT / "delta_trl" / "trainer" / f"{name}.py"
-        known = {module[2] for module in imported(path) if module[:2] == ("delta_trl", "trainer")}
-        assert not known & {*FOR_ANY_TRAINER, "trainer", "config", "credit_rule"}, name
-        assert ("delta_trl", "credit") not in {module[:2] for module in imported(path)}, name
+        known = {module[1:3] for module in modules_of("delta_trl", [ROOT / f"delta_trl/trainer/{name}.py"])}
+        assert not known & others, name
+        assert "credit" not in {room for room, *_ in known}, name

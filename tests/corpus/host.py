@@ -18,28 +18,29 @@ class Host:
         self.secret.write_text("SECRET-CONTENT")
         self.secret.chmod(0o666)
         self.sentinel = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # ends when this process does, not before
-        self.tcp = socket.create_server(("127.0.0.1", 0))
-        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.bind(("127.0.0.1", 0))
-        self.unix = socket.socket(socket.AF_UNIX)
-        self.unix.bind(str(directory / "socket"))
-        self.unix.listen()
         name = f"delta_trl-{os.getpid()}"
-        self.abstract = socket.socket(socket.AF_UNIX)
-        self.abstract.bind(f"\0{name}")
-        self.abstract.listen()
-        self.datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.datagram.bind(f"\0{name}-datagram")
-        self.sockets = [self.tcp, self.udp, self.unix, self.abstract, self.datagram]
-        for one in self.sockets:
+        self.sockets = []
+        for family, kind, address in (
+            (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+            (socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+            (socket.AF_UNIX, socket.SOCK_STREAM, str(directory / "socket")),
+            (socket.AF_UNIX, socket.SOCK_STREAM, f"\0{name}"),
+            (socket.AF_UNIX, socket.SOCK_DGRAM, f"\0{name}-datagram"),
+        ):
+            one = socket.socket(family, kind)
+            one.bind(address)
+            if kind == socket.SOCK_STREAM:
+                one.listen()
             one.setblocking(False)
+            self.sockets.append(one)
+        tcp, udp, *_ = self.sockets
         self.words = {
             "SECRET-PATH": str(self.secret),
             "SECRET-DIRECTORY": str(directory),
             "TRAINER-PID": str(os.getpid()),
             "SENTINEL-PID": str(self.sentinel.pid),
-            "TCP-PORT": str(self.tcp.getsockname()[1]),
-            "UDP-PORT": str(self.udp.getsockname()[1]),
+            "TCP-PORT": str(tcp.getsockname()[1]),
+            "UDP-PORT": str(udp.getsockname()[1]),
             "UNIX-PATH": str(directory / "socket"),
             "ABSTRACT-DATAGRAM": f"{name}-datagram",
             "ABSTRACT-NAME": name,
