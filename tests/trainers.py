@@ -77,13 +77,18 @@ def plain_forward(model, batch, temperature: float = 1.0) -> tuple[torch.Tensor,
     return output.hidden_states[-1][:, -T - 1 : -1], log_probs.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
 
 
+def token_vectors(batch, hidden, log_probs) -> tuple[torch.Tensor, torch.Tensor]:
+    """The vectors (N, d) of the valid tokens, and their responses' advantages (N,)."""
+    valid = valid_tokens(batch)
+    v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
+    return v, response_advantages(batch)[:, None].expand_as(valid)[valid]
+
+
 def expected_coefficients(model, batch, temperature=1.0, **options) -> torch.Tensor:
     """The oracle's coefficients (B, T) from a plain forward, with explicit token vectors."""
     with torch.no_grad():
-        hidden, log_probs = plain_forward(model, batch, temperature)
+        v, advantages = token_vectors(batch, *plain_forward(model, batch, temperature))
     valid = valid_tokens(batch)
-    v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
-    advantages = response_advantages(batch)[:, None].expand_as(valid)[valid]
     expected = torch.zeros(valid.shape)
     expected[valid] = torch.tensor(oracle.coefficients(v, advantages, **options)[0], dtype=torch.float32)
     return expected

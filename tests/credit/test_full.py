@@ -98,6 +98,10 @@ def measured(request):
     ids=["float32", "autocast to bfloat16", "bfloat16"],
 )
 def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correlation):
+    assert_near_exact(measured, dtype, autocast, tolerance, correlation, scale)
+
+
+def assert_near_exact(measured, dtype, autocast, tolerance, correlation, scale=1):
     model, ids, c, exact = measured
     model = copy.deepcopy(model).to(dtype)
     gradients = FullGradients(model, scorer(model, ids, autocast), 2, dtype=torch.bfloat16 if autocast else None)

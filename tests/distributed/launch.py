@@ -9,13 +9,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def accelerate_launch(mode: str, script: str, *arguments) -> None:
-    """`accelerate launch` with the CPU config of a mode. Raises `AssertionError` with what it printed if it fails."""
-    config = ["--config_file", f"accelerate_configs/cpu_{mode}.yaml", "--main_process_port", "0"]
-    run([sys.executable, "-m", "accelerate.commands.launch", *config, script, *arguments])
+def accelerate_launch(config: str, *command, options: str = "--main_process_port 0") -> None:
+    """`accelerate launch` with a file of accelerate_configs/."""
+    launch = f"-m accelerate.commands.launch --config_file accelerate_configs/{config}.yaml {options}"
+    run([sys.executable, *launch.split(), *command])
 
 
 def run(command: list) -> None:
+    """Raises `AssertionError` with what it printed if it fails."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         list(map(str, command)),

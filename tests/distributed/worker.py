@@ -33,7 +33,7 @@ from delta_trl.credit.gradients import full
 from delta_trl.report.token_log.records import FOLDER
 from tests.corpus import tiny
 from tests.trainer.test_dynamic_sampling import CREDIT, G, run, texts
-from tests.trainers import LORA, logged, make_trainer
+from tests.trainers import LORA, credit, logged, make_trainer
 
 
 PROMPTS, RESPONSES, LONGEST = 4, 4, 12
@@ -44,14 +44,24 @@ MODES = {
     "zero2": DistributedType.DEEPSPEED,
     "zero3": DistributedType.DEEPSPEED,
 }
-SCENARIOS = ("full", "lora", "reference", "empty_rank", "all_masked", "contrast_on_one_rank")
+ADAPTER = {"trainer_options": LORA}
+ALIGNED = {"num_iterations": 1}  # token credit needs a forward pass of its own
+MASKED = {"mask_truncated_completions": True}
+SCENARIOS = {
+    "full": {},
+    "lora": ADAPTER,
+    "reference": {**ALIGNED, **ADAPTER, "beta": 0.1},
+    "empty_rank": {**ALIGNED, **MASKED},
+    "all_masked": MASKED,
+    "contrast_on_one_rank": {},
+}
 # what needs whole parameters, and ZeRO-3 refuses
 WHOLE_PARAMETERS = {
-    "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
-    "exact": {"token_credit_kwargs": {"token_gradient": "full"}},
-    "exact_lora": {"token_credit_kwargs": {"token_gradient": "full"}},
+    "lm_head": credit(token_gradient="lm_head"),
+    "exact": credit(token_gradient="full"),
+    "exact_lora": {**credit(token_gradient="full"), **ADAPTER},
 }
-ALIGNED = ("reference", "empty_rank")  # token credit needs a forward pass of its own
+OPTIONS = {**SCENARIOS, **WHOLE_PARAMETERS, "bf16": {"bf16": True, "beta": 0.1}, "broken": {}}
 
 
 def completion(row: int, rows: int, prompt: str, scenario: str) -> list[int]:
@@ -94,27 +104,22 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         "output_dir": str(folder / scenario),
         # a step trains on the whole rollout batch: TRL shuffles it on each process, so its parts would differ
         "per_device_train_batch_size": PROMPTS * RESPONSES // processes,
-        "num_iterations": 1 if scenario in ALIGNED else 2,
+        "num_iterations": 2,
         "num_generations": RESPONSES,
         "max_completion_length": LONGEST,
-        "mask_truncated_completions": scenario in ("empty_rank", "all_masked"),
-        "beta": 0.1 if scenario == "reference" else 0.0,
-        "max_steps": 2 if scenario in ALIGNED else 4,  # two rollout batches
         "optim": "sgd",  # Adam turns rounding in near-zero gradients into steps of full size
         "learning_rate": 0.5,
         "shuffle_dataset": False,
         "num_completions_to_print": 0,
         "log_token_credit": 1,
         "log_token_credit_completions": 1000,
+        "train_dataset": Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(2 * PROMPTS)]}),
+        **OPTIONS[scenario],
+        **changes,
     }
-    data = Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(2 * PROMPTS)]})
-    adapter = LORA if scenario in ("lora", "reference", "exact_lora") else {}
-    own = {
-        "reward_funcs": reward,
-        "train_dataset": data,
-        "trainer_options": {"rollout_func": rollout(scenario), **adapter},
-    }
-    return make_trainer(str(model), **own, **{**options, **changes})
+    options.setdefault("max_steps", 2 * options["num_iterations"])  # two rollout batches
+    options["trainer_options"] = {"rollout_func": rollout(scenario), **options.get("trainer_options", {})}
+    return make_trainer(str(model), reward_funcs=reward, **options)
 
 
 def check_mode(trainer: DeltaGRPOTrainer, mode: str, processes: int):
@@ -123,10 +128,11 @@ def check_mode(trainer: DeltaGRPOTrainer, mode: str, processes: int):
     assert accelerator.num_processes == processes, accelerator.num_processes
     assert accelerator.distributed_type == MODES[mode], accelerator.distributed_type
     if mode in ("fsdp2", "zero3") and processes > 1:
-        parameters = list(accelerator.unwrap_model(trainer.model_wrapped).parameters())
-        whole = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in parameters)
-        shards = [getattr(p, "ds_tensor", getattr(p, "_local_tensor", None)) for p in parameters]
-        here = sum(shard.numel() for shard in shards)
+        whole = here = 0
+        for parameter in accelerator.unwrap_model(trainer.model_wrapped).parameters():
+            whole += getattr(parameter, "ds_numel", parameter.numel())
+            shard = parameter.ds_tensor if mode == "zero3" else parameter.to_local()
+            here += shard.numel()
         assert 0.4 * whole < here < 0.7 * whole, (here, whole)
     if mode == "zero2":
         assert accelerator.state.deepspeed_plugin.zero_stage == 2
@@ -136,14 +142,15 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", 1))
     model = save_model(folder)
-    for scenario in scenarios or (*SCENARIOS, *WHOLE_PARAMETERS, *(["bf16"] if mode == "fsdp2" else [])):
-        if mode == "zero3" and scenario in WHOLE_PARAMETERS:
+    refused = WHOLE_PARAMETERS if mode == "zero3" else ()
+    own = ["bf16"] if mode == "fsdp2" else []
+    for scenario in scenarios or (*SCENARIOS, *WHOLE_PARAMETERS, *own):
+        if scenario in refused:
             continue
-        saves = {"save_strategy": "steps", "save_steps": 2} if (mode, scenario) == ("ddp", "full") else {}
-        if saves:
+        options = {"use_cpu": device == "cpu"}
+        if (mode, scenario) == ("ddp", "full"):
+            options |= {"save_strategy": "steps", "save_steps": 2}
             be_late_with_checkpoints(folder / "present.json")
-        precision = {"bf16": True, "beta": 0.1} if scenario == "bf16" else {}
-        options = {"use_cpu": device == "cpu", **WHOLE_PARAMETERS.get(scenario, {}), **saves, **precision}
         trainer = make(folder, model, scenario, processes, **options)
         trainer.train()
         check_mode(trainer, mode, processes)
@@ -159,11 +166,18 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
         assert command_line(["train", "--config", str(folder / "run.yaml")]) == 0
 
 
+def logs_of(trainer: DeltaGRPOTrainer) -> list[dict]:
+    """Of its steps."""
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+def read_tables(folder: Path) -> list[list[dict]]:
+    return [pq.read_table(path).to_pylist(maps_as_pydicts="strict") for path in sorted(folder.iterdir())]
+
+
 def results(trainer: DeltaGRPOTrainer) -> dict:
     """Logs of a run's steps, and what it recorded of each rollout batch."""
-    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    tables = [pq.read_table(path).to_pylist() for path in sorted(Path(trainer.args.output_dir, FOLDER).iterdir())]
-    return {"logs": logs, "records": [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in tables]}
+    return {"logs": logs_of(trainer), "records": read_tables(Path(trainer.args.output_dir, FOLDER))}
 
 
 def make_broken(folder: Path, model: Path, processes: int, **options) -> DeltaGRPOTrainer:
@@ -208,11 +222,9 @@ def sample(folder: Path, model: Path, processes: int) -> dict[str, list]:
     options = {"per_device_train_batch_size": 3 * G // processes, "max_steps": 4, "optim": "sgd"}
     options |= {"learning_rate": 0.5, "save_strategy": "steps", "save_steps": 2, "model": str(model), **CREDIT[0]}
     whole = run(make_trainer, folder, texts(17), **options)
-    files = sorted((folder / "completions").iterdir()) if whole.accelerator.is_main_process else []
-    tables = [pq.read_table(path).to_pylist() for path in files]
+    tables = read_tables(folder / "completions") if whole.accelerator.is_main_process else []
     resumed = run(make_trainer, folder, texts(17), resume="checkpoint-2", **options)
-    logs = ([entry for entry in trainer.state.log_history if "loss" in entry] for trainer in (whole, resumed))
-    return {**dict(zip(("whole", "resumed"), logs, strict=True)), "tables": tables}
+    return {"whole": logs_of(whole), "resumed": logs_of(resumed), "tables": tables}
 
 
 def be_late_with_checkpoints(path: Path) -> None:
@@ -266,12 +278,14 @@ def let_deepspeed_do_without_a_compiler():
 
 
 if __name__ == "__main__":
-    if sys.argv[3:4] in ([], ["cpu"]) and sys.argv[2] == "fsdp2":
+    folder, mode, *rest = sys.argv[1:]
+    on_cpu = "cuda" not in rest
+    if on_cpu and mode == "fsdp2":
         let_fsdp_run_on_cpu()
         leave_the_head_s_group_as_torch_2_11_does()
-    if sys.argv[3:4] in ([], ["cpu"]) and sys.argv[2] in ("zero2", "zero3"):
+    if on_cpu and mode in ("zero2", "zero3"):
         let_deepspeed_do_without_a_compiler()
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    main(Path(folder), mode, *rest)
     if dist.is_initialized():
         dist.barrier()
     sys.stdout.flush()

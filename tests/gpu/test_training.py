@@ -8,25 +8,25 @@ import pytest
 from delta_trl.credit import RULES, make_rule
 
 from ..corpus import tiny
-from ..distributed.launch import run
+from ..distributed.launch import accelerate_launch, run
 from ..distributed.test_trainer import WORKER, assert_same, read_results
 from ..distributed.worker import WHOLE_PARAMETERS
-from ..trainers import MISALIGNED, credit, logged
+from ..trainers import MISALIGNED, logged
 from .conftest import CUDA
 
 
 SLOW_CPU = pytest.param("cpu", marks=pytest.mark.slow)  # tests/trainer and tests/distributed train on a processor
-OPTIONS = {name: credit(name) for name in RULES if name != "given"}
-OPTIONS["given"] = credit("given", source="tests.trainer.test_given.numbers")
-OPTIONS |= {f"delta, {name}": credit(token_gradient=name) for name in ("topk_hidden", "lm_head", "full")}
+NAMES = [name for name in RULES if name != "given"]
+NAMES += ["given:source=tests.trainer.test_given.numbers"]
+NAMES += [f"delta:token_gradient={name}" for name in ("topk_hidden", "lm_head", "full")]
 
 
 @pytest.mark.parametrize("device", [SLOW_CPU, CUDA], indirect=True)
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_every_rule_trains(make, on_gpu, options):
+@pytest.mark.parametrize("rule", NAMES)
+def test_every_rule_trains(make, on_gpu, rule):
     """No tensor is left behind on another device, and losses are finite."""
-    logs = make_rule(*options.values()).credits_rollouts
-    trainer = make(**MISALIGNED, **options, max_steps=4, bf16=on_gpu, log_token_credit=2 if logs else 0)
+    logs = 2 if make_rule(rule).credits_rollouts else 0
+    trainer = make(**MISALIGNED, token_credit=rule, max_steps=4, bf16=on_gpu, log_token_credit=logs)
     trainer.train()
     losses = logged(trainer, "loss")
     assert len(losses) == 4
@@ -41,12 +41,12 @@ def test_one_process_shards_nothing(tmp_path, device, mode):
         pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
     scenarios = ["full", "lora", *WHOLE_PARAMETERS]
     run([sys.executable, WORKER, tmp_path, "single", device.type, *scenarios])
-    config = f"accelerate_configs/{'cpu_' if device.type == 'cpu' else ''}{mode}.yaml"
-    options = ["--config_file", config, "--num_processes", "1", "--mixed_precision", "no"]
-    launch = ["-m", "accelerate.commands.launch", *options, "--main_process_port", "0"]
-    run([sys.executable, *launch, WORKER, tmp_path, mode, device.type, *scenarios])
+    config = mode if device.type == "cuda" else f"cpu_{mode}"
+    options = "--num_processes 1 --mixed_precision no --main_process_port 0"
+    accelerate_launch(config, WORKER, tmp_path, mode, device.type, *scenarios, options=options)
     single, found = read_results(tmp_path, "single"), read_results(tmp_path, mode)
-    assert set(found) == set(single) - (set(WHOLE_PARAMETERS) if mode == "zero3" else set())  # refused there
+    refused = WHOLE_PARAMETERS if mode == "zero3" else {}
+    assert found.keys() == single.keys() - refused.keys()
     for name, ours in found.items():
         assert_same(ours, single[name], name, tolerance=5e-3 if name.startswith("exact") else 1e-4)
 

@@ -11,7 +11,7 @@ from delta_trl import DeltaGRPOTrainer
 from delta_trl.rewards import math_reward
 
 from ..credit import oracle
-from ..trainers import make_trainer, plain_forward, response_advantages, valid_tokens
+from ..trainers import make_trainer, plain_forward, token_vectors, valid_tokens
 
 
 MODEL = "recipes/quickstart/model"  # in float32
@@ -38,23 +38,20 @@ class CheckedTrainer(DeltaGRPOTrainer):
         ours = batch["token_coefficients"][valid]
         with torch.no_grad():
             hidden, log_probs = plain_forward(self.model, batch, self.temperature)
-            self.first = self.first or (batch, valid, log_probs)
-            first_batch, first_valid, before = self.first
+            self.first = self.first or (batch, log_probs)
+            first_batch, before = self.first
             _, now = plain_forward(self.model, first_batch, self.temperature)
-        v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
-        advantages = response_advantages(batch)[:, None].expand_as(valid)[valid]
-        everyones = gather_object([(v, advantages)])  # in the order of the processes
-        alpha, _ = oracle.coefficients(*map(torch.cat, zip(*everyones, strict=True)))
-        first = sum(len(tokens) for tokens, _ in everyones[: self.accelerator.process_index])
-        expected = torch.tensor(alpha[first : first + len(v)], dtype=torch.float32)
-        self.checks.append(
-            {
-                "sampling": (batch["sampling_per_token_logps"] - log_probs)[valid].abs().max().item(),
-                "coefficients": (ours - expected).abs().max().item(),
-                "moved": (now - before)[first_valid].abs().max().item(),
-                "varied": ours.std().item(),
-            }
-        )
+        everyones = gather_object([token_vectors(batch, hidden, log_probs)])  # in the order of the processes
+        vectors, advantages = zip(*everyones, strict=True)
+        coefficients, _ = oracle.coefficients(torch.cat(vectors), torch.cat(advantages))
+        expected = torch.tensor(coefficients).split(list(map(len, vectors)))[self.accelerator.process_index]
+        differences = {
+            "sampling": (batch["sampling_per_token_logps"] - log_probs)[valid],
+            "coefficients": ours - expected,
+            "moved": (now - before)[valid_tokens(first_batch)],
+        }
+        largest = {name: difference.abs().max().item() for name, difference in differences.items()}
+        self.checks.append({**largest, "varied": ours.std().item()})
         return batch
 
 

@@ -18,13 +18,12 @@ def test_the_same_completions(tmp_path, monkeypatch):
     settings |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    greedy = {"temperature": 0, "num_generations": 1, "num_problems": 128, "max_completion_length": 56}
-    files = {"model_name_or_path": "recipes/quickstart/model", "benchmarks": "recipes/quickstart/test.jsonl"}
+    options = "--model_name_or_path recipes/quickstart/model --benchmarks recipes/quickstart/test.jsonl"
+    options += " --dtype float32 --temperature 0 --num_generations 1 --num_problems 128 --max_completion_length 56"
     samples = []
-    for generator in ({"use_vllm": True, "vllm_kwargs": "{enforce_eager: true}"}, {"use_cpu": True}):
+    for generator in (["--use_vllm", "true", "--vllm_kwargs", "{enforce_eager: true}"], ["--use_cpu", "true"]):
         folder = tmp_path / f"{len(samples)}"
-        options = {**greedy, **files, **generator, "dtype": "float32", "output_dir": folder}
-        arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+        arguments = [*options.split(), *generator, "--output_dir", folder]
         run([sys.executable, "-m", "delta_trl", "eval", *arguments])
         rows = map(json.loads, (folder / "test.jsonl").read_text().splitlines())
         samples.append({row["problem"]: row["completion"] for row in rows})

@@ -35,7 +35,7 @@ def _no_shared_memory_left():
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
 def test_sampling_and_coefficients(tmp_path, mode, scenarios):
-    accelerate_launch(mode, "tests/vllm/worker.py", tmp_path, *scenarios)
+    accelerate_launch(f"cpu_{mode}", "tests/vllm/worker.py", tmp_path, *scenarios)
     for scenario in scenarios:
         for rank in range(2):
             result = json.loads((tmp_path / f"{scenario}-{rank}.json").read_text())

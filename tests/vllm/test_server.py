@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 
 import pytest
+from accelerate.utils.other import get_free_port
 from safetensors.torch import save_file
 
 from ..trainers import logged
@@ -27,15 +27,11 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 def server(tmp_path_factory):
     """Its address, and the folder from which it reads weights."""
     folder = shutil.copytree(MODEL, tmp_path_factory.mktemp("server") / "model")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = {"model": folder, "host": "127.0.0.1", "port": port, "dtype": "float32", "seed": 0}
-    options["logprobs-mode"] = "processed_logprobs"
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager"]
-    command += [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    port = get_free_port()
+    command = f"{sys.executable} -m vllm.entrypoints.openai.api_server --host 127.0.0.1 --port {port} --model {folder}"
+    command += " --enforce-eager --dtype float32 --seed 0 --logprobs-mode processed_logprobs"
     settings = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    process = subprocess.Popen(command, env={**os.environ, **settings, "TORCHDYNAMO_DISABLE": "1"})
+    process = subprocess.Popen(command.split(), env={**os.environ, **settings, "TORCHDYNAMO_DISABLE": "1"})
     yield f"http://127.0.0.1:{port}", folder
     process.terminate()
     process.wait(timeout=60)
