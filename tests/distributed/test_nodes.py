@@ -1,22 +1,15 @@
 """Two nodes that share no folder: a run cannot resume there, and every process says so."""
 
 import json
-import socket
-import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from accelerate.utils.other import get_free_port
 
 from delta_trl.cli import main
 
 from ..corpus import tiny
-from .launch import run
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
+from .launch import accelerate_launch
 
 
 @pytest.mark.processes
@@ -29,22 +22,14 @@ def test_nodes_without_a_shared_folder_do_not_wait_for_each_other(tmp_path, monk
         assert main(["train", "--config", recipe]) == 0
         (tmp_path / "node-0" / "run" / "config.json").unlink()  # else the run is finished
 
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate_configs/cpu_ddp.yaml"]
-    launch += ["--num_machines", 2, "--main_process_ip", "127.0.0.1", "--main_process_port", free_port()]
-    failed = []
+    options = f"--num_machines 2 --main_process_ip 127.0.0.1 --main_process_port {get_free_port()}"
 
     def start(rank):
-        try:
-            run([*launch, "--machine_rank", rank, "tests/distributed/node.py", tmp_path])
-        except BaseException as error:
-            failed.append(error)
+        here = f"{options} --machine_rank {rank}"
+        accelerate_launch("cpu_ddp", "tests/distributed/node.py", tmp_path, options=here)
 
-    nodes = [threading.Thread(target=start, args=(rank,)) for rank in range(2)]
-    for node in nodes:
-        node.start()
-    for node in nodes:
-        node.join()
-    assert not failed, failed
+    with ThreadPoolExecutor() as nodes:
+        list(nodes.map(start, range(2)))
     said, other = (json.loads((tmp_path / f"said-{rank}.json").read_text()) for rank in range(2))
     for name in ("nothing here", "no model here"):
         for one in (said[name], other[name]):
