@@ -46,57 +46,35 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     Log what the checks find in a trainer. Prompts and rewards are checked if they are made from the dataset alone. A
     check that raises an unexpected error is skipped.
     """
-    checks = [_check_targets, _check_sampling, _check_batches]
+    args = trainer.args
+    data = trainer.train_dataset
+    rewards = trainer.reward_funcs
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    checks: list[tuple] = [  # functions with their arguments
+        (refuse_missing_targets, model, getattr(model, "peft_config", {}).values()),
+        (refuse_frozen_model, model),
+        (check_sampling, args),
+        (refuse_divided_batches, args),
+    ]
     makes_others = trainer.rollout_func or trainer.environment_factories or overridden(type(trainer), OWN)
-    if isinstance(trainer.train_dataset, Dataset) and not makes_others:
-        checks += [_check_rows, _check_rewards, _check_prompts]
-    for check in checks:
+    if isinstance(data, Dataset) and not makes_others:
+        name = get_config_model_id(model.config)
+        readers = [] if trainer.tools else rewards  # with tools, TRL takes the reasoning out of completions
+        checks += [
+            (refuse_too_few_rows, args, len(data)),
+            (check_columns, data, rewards, trainer.reward_func_names, "train_dataset"),
+            (check_model, args, trainer.processing_class, model.config, name, {"train_dataset": data}, readers),
+        ]
+        if trainer.is_world_process_zero():  # grading takes time
+            checks.append((check_golds, data, rewards, "train_dataset"))
+    for check, *arguments in checks:
         try:
-            warnings = list(check(trainer))
+            for warning in check(*arguments) or ():
+                logger.warning(warning)
         except ValueError as error:
-            warnings = [str(error)]
+            logger.warning(str(error))
         except Exception as error:
             logger.debug(f"{check.__name__} failed: {error!r}")
-            continue
-        for warning in warnings:
-            logger.warning(warning)
-
-
-def _check_rows(trainer: GRPOTrainer) -> Iterable[str]:
-    refuse_too_few_rows(trainer.args, len(trainer.train_dataset))
-    return []
-
-
-def _check_rewards(trainer: GRPOTrainer) -> Iterable[str]:
-    data = trainer.train_dataset
-    if "prompt" not in data.column_names:
-        yield f"train_dataset has no column 'prompt', only {', '.join(data.column_names)}. Rename one."
-    yield from check_columns(data, trainer.reward_funcs, trainer.reward_func_names, "train_dataset")
-    if trainer.is_world_process_zero():  # grading takes time
-        yield from check_golds(data, trainer.reward_funcs, "train_dataset")
-
-
-def _check_prompts(trainer: GRPOTrainer) -> Iterable[str]:
-    config = trainer.model.config
-    datasets = {"train_dataset": trainer.train_dataset}
-    rewards = [] if trainer.tools else trainer.reward_funcs  # with tools, TRL takes the reasoning out of completions
-    return check_model(trainer.args, trainer.processing_class, config, get_config_model_id(config), datasets, rewards)
-
-
-def _check_sampling(trainer: GRPOTrainer) -> Iterable[str]:
-    return check_sampling(trainer.args)
-
-
-def _check_batches(trainer: GRPOTrainer) -> Iterable[str]:
-    refuse_divided_batches(trainer.args)
-    return []
-
-
-def _check_targets(trainer: GRPOTrainer) -> Iterable[str]:
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    refuse_missing_targets(model, getattr(model, "peft_config", {}).values())
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        yield "The model has no weights that can be trained. Load an adapter with `is_trainable=True`."
 
 
 def check_sampling(args: GRPOConfig) -> list[str]:
@@ -182,6 +160,12 @@ def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:
             f"completions, num_generations={args.num_generations} of each), and an incomplete one is dropped, so that "
             "nothing would be trained. Give more rows, or lower per_device_train_batch_size or steps_per_generation."
         )
+
+
+def refuse_frozen_model(model: nn.Module) -> None:
+    """Raise `ValueError` for a model without weights to train."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("The model has no weights that can be trained. Load an adapter with `is_trainable=True`.")
 
 
 def refuse_missing_targets(model: nn.Module, adapters: Iterable) -> None:

@@ -113,7 +113,6 @@ MISTAKES = [
         ["'solution'", "leaves out"],
     ),
     ({"reward_funcs": think_format_reward}, {}, ["conversational"]),
-    ({"train_dataset": tiny.dataset().rename_column("prompt", "question")}, {}, ["has no column 'prompt'"]),
     ({"train_dataset": tiny.dataset().select(range(1))}, {}, ["1 rows are too few"]),
     ({"config_class": GRPOConfig, "accelerator_config": {"split_batches": True}}, {}, ["sets split_batches"]),
     ({}, {"processing_class": WITHOUT_END}, ["has no eos_token"]),
