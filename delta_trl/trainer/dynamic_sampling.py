@@ -7,11 +7,11 @@ that are trained: it gets their completions from a `rollout_func`, and their rew
 """
 
 import math
-from collections import ChainMap, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from accelerate.utils import gather_object
@@ -70,22 +70,21 @@ class DynamicSampling(GRPOTrainer):
         if self.dynamic_sampling and (self.tools or self.environment_factories):
             refuse("tools or environments")
 
-    def get_train_dataloader(self):
-        self._train_dataloader = super().get_train_dataloader()
-        return self._train_dataloader
-
     def _generate_and_score_completions(self, inputs):
         if not (self.dynamic_sampling and self.model.training):
             with self._rewards_by(self._calculate_rewards):
                 return super()._generate_and_score_completions(inputs)
         # Only the number of inputs matters: the prompts come from `prompt_order`.
         size = len(inputs) * self.accelerator.num_processes // self.num_generations
-        sample, contrast = self._sample(size)
-        chosen = (~contrast).int().argsort(stable=True)[:size]  # those with contrast first
-        numbers = torch.arange(len(sample.rewards)).view(-1, self.num_generations)[chosen].flatten()
+        sample = self._sample(size)
+        contrast = torch.cat(sample.contrast)
+        chosen = (~contrast).int().argsort(stable=True)[:size]  # groups with contrast first
+        of_group = torch.arange(self.num_generations)
+        numbers = (chosen[:, None] * self.num_generations + of_group).flatten()
+        rewards = torch.cat(sample.rewards)[numbers]
         rows = self._own_rows(sample, numbers.tolist())
         inputs[:] = [row.inputs for row in rows]  # a subclass may look at them afterwards
-        with self._replay(rows, sample.rewards[numbers]):
+        with self._completions_of(rows), self._rewards_by(lambda *call: rewards):
             batch = super()._generate_and_score_completions(inputs)
         self._log_sampling(sample, contrast, chosen)
         return batch
@@ -107,27 +106,27 @@ class DynamicSampling(GRPOTrainer):
 
     # --- rounds ---
 
-    def _sample(self, size: int) -> tuple["Sample", torch.Tensor]:
-        """Generate until `size` groups have contrast or the rounds are over. Also returns which have."""
+    def _sample(self, size: int) -> "Sample":
+        """Generate until `size` groups have contrast or the rounds are over."""
         # TRL's metrics and its count of tokens are those of the trained groups alone
         metrics = self._metrics["train"]
         tokens = self.state.num_input_tokens_seen
         self._metrics["train"] = defaultdict(list)
         sample = Sample()
         prompts = size
-        while prompts > 0 and len(sample.rounds) <= self.dynamic_sampling_max_rounds:
+        while prompts > 0 and len(sample.rewards) <= self.dynamic_sampling_max_rounds:
             self._add_round(sample, prompts)
-            contrast = has_contrast(self, sample.rewards, sample.counts)
-            prompts = self._prompts_needed(size, len(contrast), int(contrast.sum()))
+            prompts = self._prompts_needed(size, torch.cat(sample.contrast))
         self._metrics["train"] = metrics
         self.state.num_input_tokens_seen = tokens
-        return sample, contrast.cpu()
+        return sample
 
-    def _prompts_needed(self, size: int, sampled: int, found: int) -> int:
+    def _prompts_needed(self, size: int, contrast: torch.Tensor) -> int:
         """How many prompts the next round takes, so that all processes have equal parts of its completions."""
+        found = int(contrast.sum())
         needed = size
         if found:
-            needed = min(size, math.ceil((size - found) * sampled / found))
+            needed = min(size, math.ceil((size - found) * len(contrast) / found))
         processes = self.accelerator.num_processes
         even = processes // math.gcd(processes, self.num_generations)
         return math.ceil(needed / even) * even
@@ -135,8 +134,7 @@ class DynamicSampling(GRPOTrainer):
     def _add_round(self, sample: "Sample", prompts: int) -> None:
         order = [row for row in self.prompt_order.take(prompts) for _ in range(self.num_generations)]
         own = self._own_part(len(order))
-        loader = self._train_dataloader
-        inputs = loader.collate_fn([loader.dataset[row] for row in order[own]])
+        inputs = [self.train_dataset[row] for row in order[own]]
         texts = [row["prompt"] for row in inputs]
         prompt_ids, completion_ids, env_mask, completions, logprobs, fields, images, _ = self._generate(texts)
         if images is not None or not {"image", "images"}.isdisjoint(inputs[0]):
@@ -150,15 +148,13 @@ class DynamicSampling(GRPOTrainer):
             "env_mask": env_mask,
             "logprobs": logprobs,
         }
-        first = sum(map(len, sample.rounds)) + own.start
+        first = sum(map(len, sample.rewards)) + own.start
         for i, row in enumerate(inputs):
-            of_row = {name: values and values[i] for name, values in output.items()}
-            columns = self._pending_extra_logs.items()
-            logged = {name: values[i] for name, values in columns if i < len(values)}  # some may be too short
-            sample.rows[first + i] = Row(row, of_row, logged)
+            sample.rows[first + i] = Row(row, row_at(i, output), row_at(i, self._pending_extra_logs))
         self._pending_extra_logs.clear()
-        sample.rounds.append(rewards)
-        sample.counted.append(self._counted(completion_ids))
+        learns = (stands_out(self, rewards) & self._counted(completion_ids)).view(-1, self.num_generations)
+        sample.rewards.append(rewards)
+        sample.contrast.append(learns.any(dim=1).cpu())
         sample.tokens += self._metrics["train"]["completions/mean_length"][-1] * len(order)
 
     def _counted(self, completion_ids: list[list[int]]) -> torch.Tensor:
@@ -175,26 +171,23 @@ class DynamicSampling(GRPOTrainer):
 
     def _own_rows(self, sample: "Sample", numbers: list[int]) -> list["Row"]:
         """This process's part of the rows with these numbers. Other processes may have generated some of them."""
-        known = {number: sample.rows[number] for number in numbers if number in sample.rows}
-        if len(sample.rounds) > 1:  # else none has moved
-            known = dict(ChainMap(*gather_object([known])))
-        return [known[number] for number in numbers[self._own_part(len(numbers))]]
+        known = [(number, sample.rows[number]) for number in numbers if number in sample.rows]
+        if len(sample.rewards) > 1:  # else none has moved
+            known = gather_object(known)
+        row_of = dict(known)
+        return [row_of[number] for number in numbers[self._own_part(len(numbers))]]
 
     # --- TRL's own pass over the groups that are trained ---
 
     @contextmanager
-    def _replay(self, rows: list["Row"], rewards: torch.Tensor) -> Iterator[None]:
-        """Let TRL's next completions be these rows of this process, with these rewards of all processes."""
-        output = {}
-        for name, value in rows[0].output.items():
-            output[name] = None if value is None else [row.output[name] for row in rows]
-        for name in {name for row in rows for name in row.logged}:
-            self._pending_extra_logs[name] = [row.logged.get(name) for row in rows]
+    def _completions_of(self, rows: list["Row"]) -> Iterator[None]:
+        """Let TRL take the completions of these rows in place of generating any, and what rewards logged of them."""
+        output = {"logprobs": None, **columns_of([row.output for row in rows])}
+        self._pending_extra_logs.update(columns_of([row.logged for row in rows]))
         rollout_func = self.rollout_func
         self.rollout_func = lambda prompts, trainer: output
         try:
-            with self._rewards_by(lambda *call: rewards):
-                yield
+            yield
         finally:
             self.rollout_func = rollout_func
 
@@ -202,10 +195,10 @@ class DynamicSampling(GRPOTrainer):
         metrics = self._metrics["train"]
         trained_tokens = metrics["completions/mean_length"][-1] * len(chosen) * self.num_generations
         found = {
-            "rounds": len(sample.rounds) - 1,
+            "rounds": len(sample.rewards) - 1,
             "prompts": len(contrast),
-            "reward_before": total_rewards(self, sample.rounds[0]).nanmean(),
-            "no_contrast_before": 1 - contrast[: len(chosen)].float().mean(),
+            "reward_before": total_rewards(self, sample.rewards[0]).nanmean(),
+            "no_contrast_before": 1 - sample.contrast[0].float().mean(),
             "no_contrast": 1 - contrast[chosen].float().mean(),
             "tokens_per_trained_token": sample.tokens / max(trained_tokens, 1),
         }
@@ -236,23 +229,27 @@ class Sample:
 
     Attributes:
         rows (`dict[int, Row]`): Those of this process.
-        rounds (`list[torch.Tensor]`): The rewards of each round, (completions of all processes, functions).
-        counted (`list[torch.Tensor]`): Which completions of each round the loss counts.
+        rewards (`list[torch.Tensor]`): Those of each round, (completions of all processes, functions).
+        contrast (`list[torch.Tensor]`):
+            Which groups of each round, (groups,), have a completion that stands out and that the loss counts.
         tokens (`float`): How many the completions have together.
     """
 
     rows: dict[int, Row] = field(default_factory=dict)
-    rounds: list[torch.Tensor] = field(default_factory=list)
-    counted: list[torch.Tensor] = field(default_factory=list)
+    rewards: list[torch.Tensor] = field(default_factory=list)
+    contrast: list[torch.Tensor] = field(default_factory=list)
     tokens: float = 0.0
 
-    @property
-    def rewards(self) -> torch.Tensor:
-        return torch.cat(self.rounds)
 
-    @property
-    def counts(self) -> torch.Tensor:
-        return torch.cat(self.counted)
+def row_at(i: int, columns: dict[str, list | None]) -> dict[str, Any]:
+    """What columns hold of row `i`. Leaves out columns without values, and those that are too short."""
+    return {name: values[i] for name, values in columns.items() if values is not None and i < len(values)}
+
+
+def columns_of(rows: list[dict[str, Any]]) -> dict[str, list]:
+    """The columns that hold these rows; `None` where a row has no value."""
+    names = {name for row in rows for name in row}
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def refuse(what: str) -> NoReturn:
@@ -260,7 +257,7 @@ def refuse(what: str) -> NoReturn:
     raise ValueError(f"dynamic_sampling=True does not work with {what}. Turn it off.")
 
 
-# --- rewards as TRL uses them, and which groups of completions have contrast: rewards that differ ---
+# --- rewards as TRL uses them, and which of them differ within their group ---
 
 
 def total_rewards(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
@@ -307,14 +304,3 @@ def beyond_rounding(values: torch.Tensor, size: torch.Tensor) -> torch.Tensor:  
     """Distances of values from their group's mean, 0 where it is rounding of numbers as large as `size`."""
     distance = values - values.nanmean(dim=1, keepdim=True)
     return distance * (distance.abs() > ROUNDING * size.nan_to_num().amax(dim=1, keepdim=True))
-
-
-def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """
-    Which groups (groups,) have something to train: a completion that stands out, and that the loss counts.
-
-    Args:
-        trainer, rewards: As above.
-        counts (`torch.Tensor` of shape `(completions,)`): Which completions the loss counts.
-    """
-    return (stands_out(trainer, rewards) & counts).view(-1, trainer.num_generations).any(dim=1)

@@ -133,12 +133,12 @@ class DeltaGRPOTrainer(
 
     def _tokens(self, batch: dict, policy: RolloutPolicy) -> Tokens:
         """The tokens of this process, with the rewards and the groups of their rows."""
-        size = len(batch["advantages"])
-        rows = self.accelerator.process_index * size + torch.arange(size, device=self.accelerator.device)
-        rewards = total_rewards(self, self.last_rewards)[rows]
-        is_rounding = ~stands_out(self, self.last_rewards)[rows]  # which makes no winner or loser
+        every_row = torch.arange(len(self.last_rewards), device=self.accelerator.device)
+        own = self._own_part(len(every_row))
+        rewards = total_rewards(self, self.last_rewards)[own]
+        is_rounding = ~stands_out(self, self.last_rewards)[own]  # which makes no winner or loser
         batch["advantages"] = batch["advantages"].masked_fill(is_rounding, 0.0)
-        groups = rows // self.num_generations
+        groups = every_row[own] // self.num_generations
         return Tokens.of_batch(batch, policy, rewards=rewards, groups=groups, **policy.known)
 
     # --- credit of a micro-batch, for rules that depend on how the policy has moved since the rollout ---

@@ -20,7 +20,6 @@ PARAMETERS = {
     "_calculate_rewards": "self, inputs, prompts, completions, completion_ids_list",
     "_generate": "self, prompts",
     "_get_train_sampler": "self, dataset",
-    "get_train_dataloader": "self",
     "create_model_card": "self",
     "create_accelerator_and_postprocess": "self",
     "train": "self, resume_from_checkpoint",

@@ -10,7 +10,7 @@ import torch
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.rewards.failures import explain_failures
-from delta_trl.trainer.dynamic_sampling import has_contrast, total_rewards
+from delta_trl.trainer.dynamic_sampling import stands_out, total_rewards
 
 from ..corpus import tiny
 
@@ -125,7 +125,7 @@ def test_groups_with_contrast(first, second, weights, aggregation):
         num_generations=4, reward_weights=torch.tensor(weights), multi_objective_aggregation=aggregation
     )
     rewards = torch.tensor([first, second]).T
-    assert has_contrast(trainer, rewards, torch.ones(8).bool()).tolist() == [False, True]
+    assert stands_out(trainer, rewards).view(2, 4).any(dim=1).tolist() == [False, True]
 
 
 def test_sums_of_rewards():
