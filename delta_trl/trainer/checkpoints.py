@@ -8,7 +8,6 @@ from typing import Any, NoReturn, Protocol
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
-from trl.trainer.utils import RepeatSampler
 
 from ..arguments.errors import UsageError
 from ..files import ENTROPY_STATE, SETTINGS, begin_checkpoint, checkpoints, is_complete, write_json
@@ -45,6 +44,7 @@ class SafeCheckpoints(GRPOTrainer):
 
     dataset_name: str | None = None
     recipe: dict = {}  # noqa: RUF012 (replaced, never changed)
+    _sampler: Iterable = ()  # of the training data; a stream has none
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -68,26 +68,23 @@ class SafeCheckpoints(GRPOTrainer):
 
     def _checkpoint_to_resume(self, given: bool | str | None) -> Path | None:
         """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one cannot read it."""
-        choose = partial(_choose_checkpoint, given, self.args.output_dir, sharding_of(self.accelerator))
-        checkpoint = from_main_process(choose)
-        if checkpoint is None:
+        if not given:
             return None
-        # a node with folders of its own may have a checkpoint of this name, without the files of the main process
-        settings = recorded_settings(checkpoint)
-        of_main_process = from_main_process(lambda: settings)
-        is_here = is_complete(checkpoint) and settings == of_main_process
-        found = self.accelerator.gather(torch.tensor([is_here], device=self.accelerator.device)).tolist()
         has_adapter = hasattr(self.accelerator.unwrap_model(self.model), "peft_config")
-        if settings and bool(settings["adapter"]) != has_adapter:
-            _refuse(
-                checkpoint,
-                f"saved {'without' if has_adapter else 'with'} an adapter, unlike this run. Resume with the same "
-                "`peft_config`, or start a new run from its model",
-            )
+        sharding = sharding_of(self.accelerator)
+        choose = partial(_choose_checkpoint, given, self.args.output_dir, sharding, has_adapter)
+        checkpoint, settings = from_main_process(choose)
+        # a node with folders of its own may have a checkpoint of this name, without the files of the main process
+        is_here = is_complete(checkpoint) and recorded_settings(checkpoint) == settings
+        found = self.accelerator.gather(torch.tensor([is_here], device=self.accelerator.device)).tolist()
         if not all(found):
             number = found.index(False)
             _refuse(checkpoint, f"process {number} does not find it: a shared folder is needed for all nodes")
         return checkpoint
+
+    def _get_train_sampler(self, *args, **kwargs):
+        self._sampler = super()._get_train_sampler(*args, **kwargs)
+        return self._sampler
 
     def _run_epoch(self, *args, **kwargs):
         if self.state.global_step >= self.state.max_steps:
@@ -97,9 +94,8 @@ class SafeCheckpoints(GRPOTrainer):
         epochs_trained = kwargs["epochs_trained"]
         if kwargs["epoch"] == epochs_trained:
             # TRL's sampler draws a new order for each epoch, and starts anew in a resumed run
-            sampler = _sampler_of(kwargs["train_dataloader"])
             for _ in range(epochs_trained):
-                next(iter(sampler), None)
+                next(iter(self._sampler), None)
         super()._run_epoch(*args, **kwargs)
 
     def _save_checkpoint(self, model, trial):
@@ -147,27 +143,19 @@ def _file_of(part: CheckpointPart, checkpoint: str | Path) -> Path:
     return Path(checkpoint, f"{type(part).__name__}.pt")
 
 
-def _sampler_of(dataloader) -> Iterable[int]:
-    """The sampler that orders a data loader's rows, within what accelerate has put around it; empty for a stream."""
-    found = dataloader.batch_sampler
-    while found is not None and not isinstance(found, RepeatSampler):
-        found = getattr(found, "batch_sampler", None) or getattr(found, "sampler", None)
-    return found or ()
-
-
 def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
     """The newest complete checkpoint under `output_dir`, or `None`."""
     complete = [path for path in checkpoints(Path(output_dir)).values() if is_complete(path)]
     return complete[-1] if complete else None
 
 
-def _choose_checkpoint(given: bool | str | None, output_dir: str, sharding: str | None) -> Path | None:
+def _choose_checkpoint(
+    given: bool | str, output_dir: str, sharding: str | None, has_adapter: bool
+) -> tuple[Path, dict[str, Any]]:
     """
-    The checkpoint that `resume_from_checkpoint` means: for `True`, the last complete one under `output_dir`; for a
-    path, that checkpoint; for `None` or `False`, none. Raises `UsageError` if the run cannot go on exactly from it.
+    The checkpoint that `resume_from_checkpoint` means, and its settings: for `True`, the last complete one under
+    `output_dir`; for a path, that checkpoint. Raises `UsageError` if the run cannot go on exactly from it.
     """
-    if not given:
-        return None
     last = last_complete_checkpoint(output_dir)
     checkpoint = (last or Path(output_dir, "checkpoint-*")) if given is True else Path(given)
     if not is_complete(checkpoint):
@@ -175,14 +163,21 @@ def _choose_checkpoint(given: bool | str | None, output_dir: str, sharding: str 
     of_deepspeed = checkpoint.glob("global_step*")
     if not [*checkpoint.glob("optimizer*"), *of_deepspeed]:
         _refuse(checkpoint, f"it holds no state of the optimizer. Name {last or 'another checkpoint'}")
-    saved = recorded_settings(checkpoint).get("sharding", sharding)
+    settings = recorded_settings(checkpoint)
+    saved = settings.get("sharding", sharding)
     if saved != sharding:
         _refuse(
             checkpoint,
             f"saved with sharding {saved}, while this run has {sharding}. Resume with the accelerate config of that "
             "run, or start a new run from its model",
         )
-    return checkpoint
+    if settings and bool(settings["adapter"]) != has_adapter:
+        _refuse(
+            checkpoint,
+            f"saved {'without' if has_adapter else 'with'} an adapter, unlike this run. Resume with the same "
+            "`peft_config`, or start a new run from its model",
+        )
+    return checkpoint, settings
 
 
 def _refuse(checkpoint: Path, problem: str) -> NoReturn:
