@@ -27,7 +27,10 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
     """
     if not isinstance(name, str):
         hint = " YAML reads `no` and `off` as False: without token credit is `none`." if name is False else ""
-        raise ValueError(f"token_credit={name!r}: expected the name of one rule, such as 'delta'.{hint}")
+        raise ValueError(
+            f"token_credit={name!r}: expected the name of one rule, such as 'delta', or in Python an instance, such "
+            f"as DelTA(lambda_max=1.5).{hint}"
+        )
     name, _, written = name.partition(":")
     options = dict(options or {})
     more = _read_options(written)

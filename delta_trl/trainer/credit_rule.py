@@ -53,14 +53,10 @@ def _given_rule(given: TokenCredit | str, options: CreditArguments) -> TokenCred
             f"token_credit={given!r} is given beside args.token_credit={options.token_credit!r}, "
             f"args.token_credit_kwargs={options.token_credit_kwargs!r}. Give one of them."
         )
-    rule = make_rule(given) if isinstance(given, str) else given
-    if not isinstance(rule, TokenCredit):
-        raise ValueError(
-            f"token_credit={given!r}: expected an instance of delta_trl.credit.TokenCredit, such as "
-            "DelTA(lambda_max=1.5), or a name."
-        )
-    check_rule(rule)
-    return rule
+    if not isinstance(given, TokenCredit):
+        return make_rule(given)
+    check_rule(given)
+    return given
 
 
 class RuleOnRecord(GRPOTrainer):

@@ -23,8 +23,18 @@ logger = get_logger(__name__)
 
 VERSIONS = ("trl", "transformers", "torch", "datasets", "tokenizers")
 # Options that hold a secret, at any depth: those of transformers, of the hub, and what services call theirs
-SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token", "auth_token", "access_token"}
-SECRETS |= {"api_key", "api_token", "password", "secret"}
+SECRETS = {
+    "hub_token",
+    "push_to_hub_token",
+    "token",
+    "use_auth_token",
+    "auth_token",
+    "access_token",
+    "api_key",
+    "api_token",
+    "password",
+    "secret",
+}
 OF_ONE_CALL = ("date", "arguments.resume_from_checkpoint")  # they say nothing about the run
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default `repr` of an object: differs each time
 

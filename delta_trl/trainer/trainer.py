@@ -17,8 +17,7 @@ from ..report.token_log.log import TokenLog
 from ..rewards.registry import with_names
 from ..scoring.padding_free import PaddingFree
 from ..scoring.prompts import stop_tokens
-from ..scoring.recorder import backbone_of
-from ..scoring.rollout import RolloutPolicy, causal_model, new_recorder, trl_scores_rollouts
+from ..scoring.rollout import RolloutPolicy, new_recorder, trl_scores_rollouts
 from .checked_rewards import CheckedRewards
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
@@ -94,21 +93,15 @@ class DeltaGRPOTrainer(
         # TRL masks what follows an EOS token only; after any other stop token it would train on padding
         self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
         warn_of_silent_mistakes(self)
+        new_recorder(self, self.token_credit.needs_hidden_states)  # raises if the model shows none
+        self.token_credit.check(self)
+        self.checkpoint_parts.append(self.token_credit)
         if self.dynamic_sampling:
             self.checkpoint_parts.append(self.prompt_order)
-        self._prepare_credit()
-
-    def _prepare_credit(self) -> None:
-        rule = self.token_credit
-        options = self.credit_args
-        if rule.needs_hidden_states:
-            backbone_of(causal_model(self))  # raises if there is none
-        rule.check(self)
         self._token_log: TokenLog | None = None
-        if options.log_token_credit and rule.credits_rollouts:
+        if self.credit_args.log_token_credit and self.token_credit.credits_rollouts:
             self._token_log = TokenLog(self, self._tokenizer)
             self.add_callback(self._token_log)
-        self.checkpoint_parts.append(rule)
 
     # --- credit of a rollout batch ---
 

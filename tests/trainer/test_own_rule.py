@@ -105,7 +105,7 @@ class Misspelt(TokenCredit):
         ({"token_credit": "fipo"}, DelTA(), "beside args.token_credit='fipo'"),
         ({"token_credit_kwargs": {"lambda_max": 1.5}}, DelTA(), "beside.*lambda_max"),
         ({}, "dleta", "did you mean 'delta'"),
-        ({}, DelTA, "expected an instance"),
+        ({}, DelTA, "or in Python an instance"),
         ({}, Misspelt(), "Did you mean `of_rollout` by `of_rollot`"),
         ({}, "tests.trainer.test_own_rule.Misspelt", "Misspelt overrides neither"),
     ],
