@@ -21,16 +21,14 @@ from delta_trl.report import read_run
 from delta_trl.scoring.texts import TokenTexts
 
 from ..corpus import tiny
-from ..trainers import credit, logged, rollout_of, rollout_with_environment, valid_tokens
+from ..trainers import credit, logged, rollout_of, rollout_with_environment
 
 
-SEEN: list[dict] = []
 LOOPS: list = []
 
 
-def numbers(completions, prompts, completion_ids, solution, trainer_state, **columns):
+def numbers(completion_ids, **columns):
     """A number for each token; nothing is known of every third completion."""
-    SEEN.append({"completions": completions, "prompts": prompts, "solution": solution, "step": trainer_state})
     return [None if i % 3 == 2 else [0.5 + j for j in range(len(ids))] for i, ids in enumerate(completion_ids)]
 
 
@@ -57,23 +55,26 @@ def tokens_of(n: int = 2, **columns) -> Tokens:
     return Tokens(torch.zeros(n, 6).long(), torch.ones(n, 6), rows.float(), groups=rows // 4, policy=policy)
 
 
+def process_supervision(rewards: list[list[float] | None], discount: float = 1.0) -> list[list[float]]:
+    """DeepSeekMath 4.1.3 for groups of 4, written out: the advantage of a row's tokens up to each step's end."""
+    advantages = []
+    for group in (rewards[:4], rewards[4:]):
+        known = np.concatenate([row or [] for row in group])
+        for row in group:
+            normalised = (np.array(row or []) - known.mean()) / (known.std(ddof=1) + 1e-4)
+            to_come = [normalised[j:] for j in range(len(normalised))]
+            advantages.append([(steps * discount ** np.arange(len(steps))).sum() for steps in to_come])
+    return advantages
+
+
 def test_weights_of_tokens(make_trainer, rollout):
-    SEEN.clear()
-    options = {"rollout_func": rollout_with_environment}
-    weights, normalised = (
-        rollout(make_trainer(trainer_options={"token_credit": Given(numbers, normalize=normalize), **options}))
-        for normalize in (False, True)
-    )
-    valid = valid_tokens(weights)
-    for i, (row, inside) in enumerate(zip(weights["token_coefficients"], valid, strict=True)):
-        places = inside.nonzero()[:, 0].tolist()  # numbers of a tool's tokens have no effect
-        assert row[inside].tolist() == ([1.0] * len(places) if i % 3 == 2 else [0.5 + j for j in places])
-        assert not row[~inside].any()
-    assert normalised["token_coefficients"][valid].mean().item() == pytest.approx(1, abs=1e-6)
-    seen = SEEN[0]
-    assert len(seen["completions"]) == len(seen["solution"]) == 8
-    assert seen["prompts"][0].count("+") == 1
-    assert "<eos>" not in "".join(seen["completions"])
+    """A tool's tokens have none; a completion of which nothing is known keeps 1."""
+    options = {"token_credit": Given(numbers, outside=0.5), "rollout_func": rollout_with_environment}
+    batch = rollout(make_trainer(trainer_options=options))
+    known, unknown = [0.5, 1.5, 0.0, 3.5, 4.5, 0.0, 6.5], [1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
+    assert batch["token_coefficients"].tolist() == [known, known, unknown] * 2 + [known, known]
+    normalised = Given(numbers, normalize=True).of_rollout(tokens_of(1)).weights
+    assert normalised.tolist() == pytest.approx([(0.5 + j) / 3 for j in range(6)])
 
 
 def test_spans_of_a_source_by_its_path():
@@ -129,34 +130,30 @@ def test_the_page_s_process_reward_model(make_trainer, rollout, tmp_path, monkey
 def test_turns_are_what_a_tool_s_text_separates(make_trainer, rollout):
     seen = []
 
-    def source(completions, turns, **columns):
+    def source(turns, **columns):
         seen.extend(turns)
         return [[(turn.start, turn.end, 1.0 + i) for i, turn in enumerate(row)] for row in turns]
 
     options = {"token_credit": Given(source), "rollout_func": rollout_with_environment}
     batch = rollout(make_trainer(trainer_options=options))  # the third and the sixth of seven tokens are the tool's
     for row in seen:
-        assert [(turn.first, turn.last) for turn in row] == [(0, 1), (3, 4), (6, 6)]
-        assert [turn.start for turn in row] == [0, *(turn.end for turn in row[:-1])]
-        assert all(len(turn.text) == turn.end - turn.start for turn in row)
+        places = [(turn.first, turn.last, turn.start, turn.end, len(turn.text)) for turn in row]
+        assert places == [(0, 1, 0, 3, 3), (3, 4, 3, 6, 3), (6, 6, 6, 7, 1)]
     assert batch["token_coefficients"].tolist() == [[1.0, 1.0, 0.0, 2.0, 2.0, 0.0, 3.0]] * 8
 
 
 def test_step_rewards_are_deepseekmaths():
-    """Process supervision written out: all steps of a group are normalised together, a token counts those to come."""
-    steps = [[(j, float((3 * i + j) % 5)) for j in range(1, 4 + i % 2, 2)] for i in range(8)]  # last token and reward
-    # a letter and the space before it are a token
-    spans = [None if i == 3 else [(2 * j, 2 * j + 1, r) for j, r in row] for i, row in enumerate(steps)]
+    rewards: list = [[3.0 * i % 5, (3.0 * i + 2) % 5] for i in range(8)]
+    rewards[3] = None
+    # the second and the fourth token: a letter and the space before it are a token
+    spans = [row and [(2, 3, row[0]), (6, 7, row[1])] for row in rewards]
     tokens = tokens_of(8)
     by_steps = Given(lambda **_: spans, what="rewards", outcome_weight=0.5)
     advantages = tokens.padded(by_steps.of_rollout(tokens).advantages)
-    for group in (range(4), range(4, 8)):
-        rewards = np.array([r for i in group if i != 3 for _, r in steps[i]])
-        for i in group:
-            for t in range(6):
-                to_come = [] if i == 3 else [r for j, r in steps[i] if j >= t]
-                expected = sum((r - rewards.mean()) / (rewards.std(ddof=1) + 1e-4) for r in to_come)
-                assert advantages[i, t].item() == pytest.approx(expected + 0.5 * i, abs=1e-4)
+    for i, steps in enumerate(process_supervision(rewards)):
+        first, second = steps or [0.0, 0.0]
+        expected = [first, first, second, second, 0.0, 0.0]
+        assert (advantages[i] - 0.5 * i).tolist() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +166,8 @@ def test_step_rewards_are_deepseekmaths():
         ([[float("nan")] * 6] * 2, "nan"),
         ([[-1.0] * 6] * 2, "-1.0"),
         ([{0: 1.0}] * 2, "completion 1: <class 'dict'>"),
-        ([torch.ones(6)] * 2, "<class 'torch.Tensor'>"),
         ([[(0, 1)]] * 2, r"\(0, 1\)"),
         ([[None] * 6] * 2, "None: expected a number for each token"),
-        ([["a"] * 6] * 2, "'a'"),
     ],
     ids=repr,
 )
@@ -282,51 +277,33 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
     assert any(turns == [] for turns in source_sees["turns"])  # cut off
 
     of_games = Given("environment:turn_rewards", what="rewards")
-    trainer = make_trainer(
-        trainer_options={**options, "token_credit": of_games}, **{**settings, "mask_truncated_completions": False}
-    )
-    batch = rollout(trainer)
-    for group in (range(4), range(4, 8)):
-        r = np.array([trainer.environments[i].turn_rewards[0] for i in group])
-        for i, expected in zip(group, (r - r.mean()) / (r.std(ddof=1) + 1e-4), strict=True):
-            assert batch["advantages"][i, 0].item() == pytest.approx(expected, abs=1e-4)
-            assert batch["advantages"][i, 0] != 0
+    settings["mask_truncated_completions"] = False
+    trainer = make_trainer(trainer_options={**options, "token_credit": of_games}, **settings)
+    advantages = rollout(trainer)["advantages"]
+    expected = process_supervision([game.turn_rewards for game in trainer.environments])
+    assert advantages[:, :1].tolist() == [pytest.approx(row, abs=1e-4) for row in expected]
 
 
-@pytest.mark.parametrize("source", ["column:turn_rewards", "column:of_rollout"])
-def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, tmp_path, source):
-    """By hand after DeepSeekMath 4.1.3, with a discount and special tokens; of the data or of the `rollout_func`."""
-    rewards = [[float((i * j) % 4) for j in range(1, 4)] for i in range(8)]
+def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, tmp_path):
+    """With a discount and special tokens; the column is the `rollout_func`'s."""
+    rewards: list = [[float((i * j) % 4) for j in range(1, 4)] for i in range(8)]
     rewards[2] = None
 
     def rollout_func(prompts, trainer):
-        ids = [[13, 1, 14, 15, 1, 16, 1] for _ in prompts]
-        output = rollout_of(lambda i: ids[i])(prompts, trainer)
-        return {**output, "env_mask": [[1, 1, 0, 1, 1, 0, 1] for _ in prompts], "of_rollout": rewards}
+        output = rollout_of(lambda i: [13, 1, 14, 15, 1, 16, 1])(prompts, trainer)
+        return {**output, "env_mask": [[1, 1, 0, 1, 1, 0, 1] for _ in prompts], "turn_rewards": rewards}
 
-    data = tiny.dataset()
-    data = data.add_column("turn_rewards", [rewards[i % 2 * 4] for i in range(len(data))])
-    options = {"source": source, "what": "rewards", "outcome_weight": 0.0, "discount": 0.5}
-    trainer = make_trainer(
-        train_dataset=data,
-        **credit("given", **options),
-        trainer_options={"rollout_func": rollout_func},
-        log_token_credit=1,
+    options = {"source": "column:turn_rewards", "what": "rewards", "outcome_weight": 0.0, "discount": 0.5}
+    batch = rollout(
+        make_trainer(**credit("given", **options), trainer_options={"rollout_func": rollout_func}, log_token_credit=1)
     )
-    batch = rollout(trainer)
-    used = trainer.last_reward_call[0]
-    name = source.removeprefix("column:")
-    for group in (range(4), range(4, 8)):
-        of_group = [used[i][name] for i in group]
-        known = np.array([r for row in of_group if row is not None for r in row])
-        for i, row in zip(group, of_group, strict=True):
-            r = [0.0] * 3 if row is None else (np.array(row) - known.mean()) / (known.std(ddof=1) + 1e-4)
-            expected = [r[0] + 0.5 * r[1] + 0.25 * r[2]] * 2 + [0.0] + [r[1] + 0.5 * r[2]] * 2 + [0.0, r[2]]
-            assert batch["advantages"][i].tolist() == pytest.approx(expected, abs=1e-4)
     recorded = [c.step_rewards for group in read_run(tmp_path / "run").groups for c in group.completions]
-    for row, of_tokens in zip([row[name] for row in used], recorded, strict=True):
-        a, b, c = row or [np.nan] * 3
-        np.testing.assert_equal(of_tokens, np.array([np.nan, a, np.nan, np.nan, b, np.nan, c]))
+    for i, steps in enumerate(process_supervision(rewards, discount=0.5)):
+        first, second, third = steps or [0.0] * 3
+        expected = [first, first, 0.0, second, second, 0.0, third]
+        assert batch["advantages"][i].tolist() == pytest.approx(expected, abs=1e-4)
+        first, second, third = rewards[i] or [np.nan] * 3
+        np.testing.assert_equal(recorded[i], np.array([np.nan, first, np.nan, np.nan, second, np.nan, third]))
 
 
 def test_step_rewards_train_where_outcomes_are_equal(make_trainer):
