@@ -1,7 +1,6 @@
 """A user's own rule: the example of docs/token_credit.md, unchanged, and rules with mistakes."""
 
 import json
-import math
 import sys
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.rule import TokenCreditError
-from delta_trl.scoring.rollout import RolloutPolicy
 from delta_trl.trainer.credit_rule import choose_rule
 
 from ..corpus import tiny
@@ -30,32 +28,29 @@ def example(name: str, **options) -> TokenCredit:
     return namespace[name](**options)
 
 
-def test_the_most_uncertain_tokens(make_trainer, rollout):
-    trainer = make_trainer(trainer_options={"token_credit": example("Entropy", fraction=0.3)})
-    batch = rollout(trainer)
-    with torch.no_grad():
-        hidden, _ = plain_forward(trainer.model, batch)
-        entropies = torch.distributions.Categorical(logits=trainer.model.lm_head(hidden)).entropy()
-    valid = valid_tokens(batch)
-    for row, inside in enumerate(valid):
-        weights, uncertain = batch["token_coefficients"][row][inside], entropies[row][inside]
-        assert weights.sum() == math.ceil(0.3 * int(inside.sum()))
-        assert (weights == 1).all() or uncertain[weights == 1].min() > uncertain[weights == 0].max() - 1e-4
+def test_the_most_uncertain_tokens():
+    """Of four and of three tokens, each fraction rounded up."""
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    entropies = torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.0, 0.5, 0.1, 9.0]])
+    tokens = Tokens(mask, mask, torch.ones(2), entropies=entropies)
+    credit = example("Entropy", fraction=0.3).of_rollout(tokens)
+    assert credit.weights.tolist() == [0, 1, 0, 1, 0, 1, 0]
 
 
 def test_in_python(make_trainer, rollout):
     """Of the tokens that train is `coefficient_mean`."""
-    rule = {"token_credit": example("Surprisal", strength=1.0)}
-    trainer = make_trainer(steps_per_generation=2, trainer_options=rule)
+    trainer = make_trainer(trainer_options={"token_credit": example("Surprisal", strength=1.0)})
     batch = rollout(trainer)
     valid = valid_tokens(batch)
+    coefficients = batch["token_coefficients"]
     with torch.no_grad():
         expected = 1 - plain_forward(trainer.model, batch)[1][valid]
-    torch.testing.assert_close(batch["token_coefficients"][valid], expected / expected.mean(), atol=1e-5, rtol=0)
-    assert not batch["token_coefficients"][~valid].any()
-    assert trainer._metrics["train"]["credit/raw_mean"] == pytest.approx([expected.mean().item()])
-    trains = batch["token_coefficients"][valid & (batch["advantages"] != 0)]
-    assert trainer._metrics["train"]["credit/coefficient_mean"] == pytest.approx([trains.mean().item()])
+    torch.testing.assert_close(coefficients[valid], expected / expected.mean(), atol=1e-5, rtol=0)
+    assert not coefficients[~valid].any()
+    metrics = trainer._metrics["train"]
+    assert metrics["credit/raw_mean"] == pytest.approx([expected.mean().item()])
+    trains = coefficients[valid & (batch["advantages"] != 0)]
+    assert metrics["credit/coefficient_mean"] == pytest.approx([trains.mean().item()])
 
 
 def write_recipe(folder: Path) -> str:
@@ -104,13 +99,12 @@ class Misspelt(TokenCredit):
     [
         ({"token_credit": "fipo"}, DelTA(), "beside args.token_credit='fipo'"),
         ({"token_credit_kwargs": {"lambda_max": 1.5}}, DelTA(), "beside.*lambda_max"),
-        ({}, "dleta", "did you mean 'delta'"),
         ({}, DelTA, "or in Python an instance"),
         ({}, Misspelt(), "Did you mean `of_rollout` by `of_rollot`"),
         ({}, "tests.trainer.test_own_rule.Misspelt", "Misspelt overrides neither"),
     ],
 )
-def test_a_rule_that_cannot_be_meant(options, given, message):
+def test_a_rule_given_twice_or_of_no_use_is_refused(options, given, message):
     args = DeltaGRPOConfig("unused", use_cpu=True, bf16=False, **options)
     with pytest.raises(ValueError, match=message):
         choose_rule(given, args, args)
@@ -126,7 +120,7 @@ class Both(TokenCredit):
 
     def of_micro_batch(self, tokens):
         self.micro_batch = tokens
-        return Credit(torch.where(tokens.advantages > 0, 2.0, 1.0))
+        return Credit(torch.ones(len(tokens)))
 
 
 def test_both_hooks(make_trainer):
@@ -141,13 +135,9 @@ def test_both_hooks(make_trainer):
     trainer.train()
     rollout, micro_batch = rule.rollout, rule.micro_batch
     assert rollout.rewards[rollout.row == 3].isnan().all()
-    assert rollout.group.tolist() == (rollout.row // 4).tolist()
-
-    def described(tokens, advantages):
-        return {tuple(value.item() for value in row) for row in zip(tokens.ids, advantages, strict=True)}
-
-    weighted = rollout.advantages * (1 + rollout.row)
-    assert described(micro_batch, micro_batch.advantages) < described(rollout, weighted)
+    assert torch.equal(rollout.group, rollout.row // 4)
+    weighted = zip(rollout.ids.tolist(), (rollout.advantages * (1 + rollout.row)).tolist(), strict=True)
+    assert {*zip(micro_batch.ids.tolist(), micro_batch.advantages.tolist(), strict=True)} < {*weighted}
     assert micro_batch.log_probs.shape == micro_batch.entropies.shape == micro_batch.ids.shape
     with pytest.raises(RuntimeError, match="of_micro_batch"):
         _ = micro_batch.hidden
@@ -157,12 +147,15 @@ class Everything(TokenCredit):
     needs_hidden_states = False
 
     def of_rollout(self, tokens):
-        self.seen = [tokens.entropies, tokens.log_probs, tokens.hidden, tokens.head, tokens.old_log_probs]
-        return None
+        outputs = [tokens.entropies, tokens.log_probs]
+        hidden = torch.cat([chunk for _, chunk in tokens.hidden.chunks()])
+        self.seen = [*outputs, hidden, tokens.head.logits(hidden)[0]]
+        self.passes = tokens.policy.forward_passes
+        assert tokens.old_log_probs is tokens.log_probs
 
 
 @pytest.mark.parametrize(("steps", "announced", "needed"), [(1, True, 1), (1, False, 2), (2, True, 0), (2, False, 1)])
-def test_everything_is_fetched_in_one_pass(make_trainer, rollout, monkeypatch, steps, announced, needed):
+def test_everything_is_fetched_in_one_pass(make_trainer, rollout, steps, announced, needed):
     """
     None where TRL scores the batch and hidden states are announced; a rule that returns None changes nothing. Asked
     for log-probabilities first, a rule that does not announce hidden states needs another pass for these.
@@ -170,21 +163,16 @@ def test_everything_is_fetched_in_one_pass(make_trainer, rollout, monkeypatch, s
     rule = Everything()
     rule.needs_hidden_states = announced
     trainer = make_trainer(steps_per_generation=steps, trainer_options={"token_credit": rule})
-    passes = []
-    score = RolloutPolicy._score
-    monkeypatch.setattr(RolloutPolicy, "_score", lambda *a: passes.append(1) or score(*a))
     batch = rollout(trainer)
-    assert len(passes) == needed
+    assert rule.passes == needed
     assert "token_coefficients" not in batch
+    valid = valid_tokens(batch)
     with torch.no_grad():
         hidden, log_probs = plain_forward(trainer.model, batch)
-    valid = valid_tokens(batch)
-    logits = trainer.model.lm_head(hidden)[valid]
-    torch.testing.assert_close(rule.seen[0], torch.distributions.Categorical(logits=logits).entropy())
-    torch.testing.assert_close(rule.seen[1], log_probs[valid], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(torch.cat([h for _, h in rule.seen[2].chunks()]), hidden[valid], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(rule.seen[3].logits(hidden[valid])[0], logits)
-    assert rule.seen[4] is rule.seen[1]
+        logits = trainer.model.lm_head(hidden)[valid]
+    entropies = torch.distributions.Categorical(logits=logits).entropy()
+    expected = [entropies, log_probs[valid], hidden[valid], logits]
+    torch.testing.assert_close(rule.seen, expected, atol=1e-5, rtol=1e-4)
 
 
 # --- mistakes ---
