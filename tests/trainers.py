@@ -132,6 +132,13 @@ def sharp(config=None, factor: float = 8):
     return model
 
 
+def move(model) -> None:
+    """As an optimiser step does, in a random direction."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+
+
 def rollout_with_environment(prompts, trainer) -> dict:
     """Completions of which every third token is the environment's."""
     output = rollout_of(lambda i: np.random.default_rng(i).integers(2, 30, 7).tolist())(prompts, trainer)

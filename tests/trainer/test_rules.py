@@ -10,7 +10,7 @@ from delta_trl.credit import FIPO, RULES
 
 from ..corpus import tiny
 from ..credit import oracle
-from ..trainers import LORA, MISALIGNED, credit, plain_forward, ragged, response_advantages
+from ..trainers import LORA, MISALIGNED, credit, move, plain_forward, ragged, response_advantages
 
 
 SPLIT = {"per_device_train_batch_size": 4, "steps_per_generation": 2}
@@ -80,9 +80,8 @@ def test_fipo_weighs_by_the_present_policy(make_trainer, rollout):
     unmoved = trainer._compute_loss(trainer.model, batch)
     assert unmoved.item() == pytest.approx(grpo(trainer, trainer.model, batch).item(), abs=1e-6)
 
+    move(trainer.model)
     with torch.no_grad():
-        for parameter in trainer.model.parameters():
-            parameter.add_(0.03 * torch.randn_like(parameter))
         _, log_probs = plain_forward(trainer.model, batch)
     valid = batch["completion_mask"].bool()
     weights = FIPO().weights(log_probs, batch["old_per_token_logps"], batch["advantages"], valid)
