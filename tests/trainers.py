@@ -8,6 +8,7 @@ from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.credit import TokenCredit
 
 from .corpus import tiny
 from .credit import oracle
@@ -27,8 +28,9 @@ def make_trainer(
     trainer_options=None,
     **options,
 ) -> GRPOTrainer:
+    """`options` are those of the config; what it has no field for, and a rule that is an instance, the trainer's."""
     torch.manual_seed(0)
-    defaults = {
+    of_config = {
         **tiny.OPTIONS,
         "max_steps": 2,
         "learning_rate": 1e-3,
@@ -37,12 +39,16 @@ def make_trainer(
         "report_to": "none",
         "disable_tqdm": True,
     }
+    of_trainer = {"processing_class": tiny.tokenizer(), **(trainer_options or {})}
+    for name, value in options.items():
+        is_of_config = hasattr(config_class, name) and not isinstance(value, TokenCredit)
+        (of_config if is_of_config else of_trainer)[name] = value
     return trainer_class(
-        model if model is not None else tiny.model(),
+        tiny.model() if model is None else model,
         reward_funcs,
-        config_class(**{**defaults, **options}),
+        config_class(**of_config),
         tiny.dataset() if train_dataset is None else train_dataset,
-        **{"processing_class": tiny.tokenizer(), **(trainer_options or {})},
+        **of_trainer,
     )
 
 

@@ -32,8 +32,9 @@ def test_what_resume_from_checkpoint_means(make_trainer, tmp_path):
     """The last file of a checkpoint was not begun, or cut off by a kill or a full disk."""
     folder = tmp_path / "run"
     trainer = make_trainer(**EVERY_STEP)
+    choose = trainer._checkpoint_to_resume
     with pytest.raises(UsageError, match=r"run/checkpoint-\*': no complete checkpoint"):
-        trainer._checkpoint_to_resume(True)
+        choose(True)
     make_checkpoints(folder, 9, 10, 12, "notes")
     make_checkpoints(folder, 11, last_file="rng_state.pth")
     (folder / "checkpoint-12" / "trainer_state.json").write_text('{"global_step": 2, "log_hist')
@@ -41,18 +42,18 @@ def test_what_resume_from_checkpoint_means(make_trainer, tmp_path):
     (folder / "checkpoint-13" / "entropy_ctrl_state.json").write_text('{"entropy_co')  # TRL writes it later
     (folder / "checkpoint-10" / "entropy_ctrl_state.json").write_text('{"entropy_coef": 0.1}')
     last = folder / "checkpoint-10"
-    assert trainer._checkpoint_to_resume(True) == trainer._checkpoint_to_resume(str(last)) == last
-    assert trainer._checkpoint_to_resume(None) is trainer._checkpoint_to_resume(False) is None
+    assert choose(True) == choose(str(last)) == last
+    assert choose(None) is choose(False) is None
     for broken in ("checkpoint-11", "checkpoint-3"):
         with pytest.raises(UsageError, match=f"{broken}.*no complete checkpoint"):
-            trainer._checkpoint_to_resume(str(folder / broken))
+            choose(str(folder / broken))
     (folder / "trainer_state.json").write_text("{}")  # as of a run that has ended
     with pytest.raises(UsageError, match=r"no state of the optimizer\. Name .*run/checkpoint-10"):
-        trainer._checkpoint_to_resume(str(folder))
+        choose(str(folder))
     (last / "training_settings.json").write_text('{"adapter": {"r": 8}}')
     with pytest.raises(UsageError, match="saved with an adapter"):
-        trainer._checkpoint_to_resume(True)
-    with_adapter = make_trainer(**EVERY_STEP, trainer_options={"peft_config": LoraConfig(target_modules=["q_proj"])})
+        choose(True)
+    with_adapter = make_trainer(**EVERY_STEP, peft_config=LoraConfig(target_modules=["q_proj"]))
     assert with_adapter._checkpoint_to_resume(True) == last
     (last / "training_settings.json").write_text('{"adapter": null}')
     with pytest.raises(UsageError, match="saved without an adapter"):

@@ -98,30 +98,36 @@ MISTAKES = [
             "reward_funcs": ["math_reward", math_reward],  # TRL would look for models of these names on the hub
             "top_p": 0.8,
             "generation_kwargs": {"min_p": 0.1},
+            "peft_config": LoraConfig(target_modules=["q_proj", "v_porj"]),
         },
-        {"peft_config": LoraConfig(target_modules=["q_proj", "v_porj"])},
         ["cannot use 16 of 16 golds", "top_p=0.8, min_p=0.1", "no module 'v_porj'"],
     ),
     (
-        ON_CHATS,
-        {"processing_class": OPENS, "peft_config": LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_haed"])},
+        {
+            **ON_CHATS,
+            "processing_class": OPENS,
+            "peft_config": LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_haed"]),
+        },
         ["reasoning_opened", "'lm_head'"],
     ),
     (
-        {**ON_CHATS, "train_dataset": CHATS.remove_columns("solution")},
-        {"processing_class": with_template("1+1=")},
+        {
+            **ON_CHATS,
+            "train_dataset": CHATS.remove_columns("solution"),
+            "processing_class": with_template("1+1="),
+        },
         ["'solution'", "leaves out"],
     ),
-    ({"reward_funcs": think_format_reward}, {}, ["conversational"]),
-    ({"train_dataset": tiny.dataset().select(range(1))}, {}, ["1 rows are too few"]),
-    ({"config_class": GRPOConfig, "accelerator_config": {"split_batches": True}}, {}, ["sets split_batches"]),
-    ({}, {"processing_class": WITHOUT_END}, ["has no eos_token"]),
+    ({"reward_funcs": think_format_reward}, ["conversational"]),
+    ({"train_dataset": tiny.dataset().select(range(1))}, ["1 rows are too few"]),
+    ({"config_class": GRPOConfig, "accelerator_config": {"split_batches": True}}, ["sets split_batches"]),
+    ({"processing_class": WITHOUT_END}, ["has no eos_token"]),
 ]
 
 
-@pytest.mark.parametrize(("options", "trainer_options", "messages"), MISTAKES)
-def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, trainer_options, messages):
-    make_trainer(tiny.model(vocab_size=len(OPENS)), **options, trainer_options=trainer_options)
+@pytest.mark.parametrize(("options", "messages"), MISTAKES)
+def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, messages):
+    make_trainer(tiny.model(vocab_size=len(OPENS)), **options)
     for message in messages:
         assert message in caplog.text
 
@@ -157,20 +163,12 @@ TRAINED = {
     "stream": {"train_dataset": tiny.dataset().to_iterable_dataset()},
     "rows of one rollout batch": {"train_dataset": tiny.dataset().select(range(2))},
     "transformed": {"train_dataset": EMPTY.with_transform(lambda rows: {"prompt": ["1+1="] * len(rows["prompt"])})},
-    "template": {
-        **ON_CHATS,
-        "trainer_options": {"processing_class": NEEDS_AN_OPTION},
-        "chat_template_kwargs": {"style": 1},
-    },
-    "reasoning off": {
-        **ON_CHATS,
-        "trainer_options": {"processing_class": OPENS},
-        "chat_template_kwargs": {"direct": 1},
-    },
+    "template": {**ON_CHATS, "processing_class": NEEDS_AN_OPTION, "chat_template_kwargs": {"style": 1}},
+    "reasoning off": {**ON_CHATS, "processing_class": OPENS, "chat_template_kwargs": {"direct": 1}},
     "reasoning told": {
         "train_dataset": CHATS,
         "reward_funcs": get_reward("math_reward", reasoning_opened=True),
-        "trainer_options": {"processing_class": OPENS},
+        "processing_class": OPENS,
     },
 }
 

@@ -32,8 +32,7 @@ class OfItsOwn(Counting):
 
 
 def counting(make_trainer, kind=Counting):
-    trainer_options = {"token_credit": kind()}
-    return make_trainer(max_steps=3, save_strategy="steps", save_steps=1, trainer_options=trainer_options)
+    return make_trainer(max_steps=3, save_strategy="steps", save_steps=1, token_credit=kind())
 
 
 def test_a_rule_goes_on_where_its_checkpoint_was_saved(make_trainer, tmp_path):

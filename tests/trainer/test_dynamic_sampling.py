@@ -149,7 +149,7 @@ def run(make_trainer, folder: Path, prompts: list[str], resume: str | None = Non
     trainer = make_trainer(
         reward_funcs=[first, second],
         train_dataset=Dataset.from_dict({"prompt": prompts}),
-        trainer_options={"rollout_func": rollout_func},
+        rollout_func=rollout_func,
         output_dir=str(folder),
         max_completion_length=10,
         log_completions=True,
@@ -215,7 +215,7 @@ def test_changes_nothing_where_all_groups_have_contrast(make_trainer):
     options |= {"reward_funcs": tiny.reward_every_other, "train_dataset": tiny.dataset(7)}
     trained = []
     for changes in CREDIT:
-        trained.append(make_trainer(**options, **changes, trainer_options={"eval_dataset": tiny.dataset(2)}))
+        trained.append(make_trainer(**options, **changes, eval_dataset=tiny.dataset(2)))
         trained[-1].train()
     same_training(*trained)
     assert set(logged(trained[0], "dynamic_sampling/tokens_per_trained_token")) == {1.0}
@@ -247,7 +247,7 @@ def test_a_group_whose_contrast_is_masked_has_none(make_trainer, rollout):
         **CREDIT[0],
         mask_truncated_completions=True,
         reward_funcs=lambda completion_ids, **_: [float(len(ids) == 3) for ids in completion_ids],
-        trainer_options={"rollout_func": cut_off_first},
+        rollout_func=cut_off_first,
     )
     rollout(trainer)  # the others have advantages of their own, below the mean
     trainer.eos_token_ids = []  # none ends in time: the loss counts none
@@ -308,8 +308,8 @@ WITH_TOOLS.chat_template = qwen3_chat_template
     ("changes", "message"),
     [
         ({"train_dataset": tiny.dataset().to_iterable_dataset()}, "a streamed train_dataset"),
-        ({"trainer_options": {"tools": [now], "processing_class": WITH_TOOLS}}, "tools"),
-        ({"trainer_options": {"environment_factory": Game, "processing_class": WITH_TOOLS}}, "environments"),
+        ({"tools": [now], "processing_class": WITH_TOOLS}, "tools"),
+        ({"environment_factory": Game, "processing_class": WITH_TOOLS}, "environments"),
     ],
     ids=["stream", "tools", "environment"],
 )
@@ -325,7 +325,7 @@ def in_messages(row: dict) -> dict:
 
 @pytest.mark.parametrize("data", [tiny.dataset().map(in_messages), tiny.dataset().add_column("image", [None] * 16)])
 def test_images_are_refused_when_they_come(make_trainer, rollout, data):
-    trainer = make_trainer(train_dataset=data, trainer_options={"processing_class": WITH_TOOLS}, **PLAIN[0])
+    trainer = make_trainer(train_dataset=data, processing_class=WITH_TOOLS, **PLAIN[0])
     with pytest.raises(ValueError, match=r"dynamic_sampling=True .*images"):
         rollout(trainer)
 

@@ -69,8 +69,7 @@ def process_supervision(rewards: list[list[float] | None], discount: float = 1.0
 
 def test_weights_of_tokens(make_trainer, rollout):
     """A tool's tokens have none; a completion of which nothing is known keeps 1."""
-    options = {"token_credit": Given(numbers, outside=0.5), "rollout_func": rollout_with_environment}
-    batch = rollout(make_trainer(trainer_options=options))
+    batch = rollout(make_trainer(token_credit=Given(numbers, outside=0.5), rollout_func=rollout_with_environment))
     known, unknown = [0.5, 1.5, 0.0, 3.5, 4.5, 0.0, 6.5], [1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
     assert batch["token_coefficients"].tolist() == [known, known, unknown] * 2 + [known, known]
     normalised = Given(numbers, normalize=True).of_rollout(tokens_of(1)).weights
@@ -123,7 +122,7 @@ def test_the_page_s_process_reward_model(make_trainer, rollout, tmp_path, monkey
     assert first[2] != second[2]
     alone = source(["12\n"], ["1+1="])
     assert alone[0][0][2] == pytest.approx(first[2], abs=1e-6)  # a step is scored without those to come
-    batch = rollout(make_trainer(trainer_options={"token_credit": Given(source, what="rewards")}))
+    batch = rollout(make_trainer(token_credit=Given(source, what="rewards")))
     assert batch["advantages"].isfinite().all()
 
 
@@ -134,8 +133,8 @@ def test_turns_are_what_a_tool_s_text_separates(make_trainer, rollout):
         seen.extend(turns)
         return [[(turn.start, turn.end, 1.0 + i) for i, turn in enumerate(row)] for row in turns]
 
-    options = {"token_credit": Given(source), "rollout_func": rollout_with_environment}
-    batch = rollout(make_trainer(trainer_options=options))  # the third and the sixth of seven tokens are the tool's
+    # the third and the sixth of seven tokens are the tool's
+    batch = rollout(make_trainer(token_credit=Given(source), rollout_func=rollout_with_environment))
     for row in seen:
         places = [(turn.first, turn.last, turn.start, turn.end, len(turn.text)) for turn in row]
         assert places == [(0, 1, 0, 3, 3), (3, 4, 3, 6, 3), (6, 6, 6, 7, 1)]
@@ -266,8 +265,8 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
     tokenizer.chat_template = qwen3_chat_template
     data = Dataset.from_dict({"kind": ["new"] * 16, "completion_ids": [0] * 16})  # TRL leaves such columns out
     options = {"environment_factory": Game, "processing_class": tokenizer}
-    settings = {"reward_funcs": reward, "train_dataset": data, "mask_truncated_completions": True}
-    rollout(make_trainer(trainer_options={**options, "token_credit": Given(source)}, **settings))
+    options |= {"reward_funcs": reward, "train_dataset": data}
+    rollout(make_trainer(token_credit=Given(source), mask_truncated_completions=True, **options))
     rewards_see, source_sees = calls["reward"][0], calls["source"][0]
     assert {*rewards_see} - {*source_sees} == {"log_extra", "log_metric"}
     assert {*source_sees} - {*rewards_see} == {"turns"}
@@ -277,8 +276,7 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
     assert any(turns == [] for turns in source_sees["turns"])  # cut off
 
     of_games = Given("environment:turn_rewards", what="rewards")
-    settings["mask_truncated_completions"] = False
-    trainer = make_trainer(trainer_options={**options, "token_credit": of_games}, **settings)
+    trainer = make_trainer(token_credit=of_games, **options)
     advantages = rollout(trainer)["advantages"]
     expected = process_supervision([game.turn_rewards for game in trainer.environments])
     assert advantages[:, :1].tolist() == [pytest.approx(row, abs=1e-4) for row in expected]
@@ -294,9 +292,7 @@ def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, tmp_path):
         return {**output, "env_mask": [[1, 1, 0, 1, 1, 0, 1] for _ in prompts], "turn_rewards": rewards}
 
     options = {"source": "column:turn_rewards", "what": "rewards", "outcome_weight": 0.0, "discount": 0.5}
-    batch = rollout(
-        make_trainer(**credit("given", **options), trainer_options={"rollout_func": rollout_func}, log_token_credit=1)
-    )
+    batch = rollout(make_trainer(**credit("given", **options), rollout_func=rollout_func, log_token_credit=1))
     recorded = [c.step_rewards for group in read_run(tmp_path / "run").groups for c in group.completions]
     for i, steps in enumerate(process_supervision(rewards, discount=0.5)):
         first, second, third = steps or [0.0] * 3
@@ -310,10 +306,8 @@ def test_step_rewards_train_where_outcomes_are_equal(make_trainer):
     """Contrast is that of the tokens' advantages; dynamic sampling, which looks at rewards, is refused."""
     options = {
         "reward_funcs": lambda completions, **_: [1.0] * len(completions),
-        "trainer_options": {
-            "rollout_func": rollout_of(lambda i: [13] * 6),
-            "token_credit": Given(lambda completions, **_: [[float(i)] * 6 for i in range(8)], what="rewards"),
-        },
+        "rollout_func": rollout_of(lambda i: [13] * 6),
+        "token_credit": Given(lambda completions, **_: [[float(i)] * 6 for i in range(8)], what="rewards"),
     }
     trainer = make_trainer(**options, max_steps=1)
     trainer.train()

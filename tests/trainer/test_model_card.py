@@ -19,7 +19,7 @@ from delta_trl.credit import Selected
     ],
 )
 def test_name_paper_and_rule(make_trainer, tmp_path, rule, name, paper, said):
-    make_trainer(trainer_options={"token_credit": rule}).create_model_card(model_name="tiny")
+    make_trainer(token_credit=rule).create_model_card(model_name="tiny")
     found = ModelCard.load(tmp_path / "run" / "README.md")
     assert f"trained with {name}, a method introduced in" in found.text
     assert re.findall(r"eprint\s*= \{arXiv:(.*)\}", found.text) == [paper]

@@ -39,7 +39,7 @@ def test_the_most_uncertain_tokens():
 
 def test_in_python(make_trainer, rollout):
     """Of the tokens that train is `coefficient_mean`."""
-    trainer = make_trainer(trainer_options={"token_credit": example("Surprisal", strength=1.0)})
+    trainer = make_trainer(token_credit=example("Surprisal", strength=1.0))
     batch = rollout(trainer)
     valid = valid_tokens(batch)
     coefficients = batch["token_coefficients"]
@@ -130,7 +130,7 @@ def test_both_hooks(make_trainer):
         steps_per_generation=2,
         max_steps=1,
         reward_funcs=lambda completions, **_: [None if i == 3 else i / 7 for i in range(len(completions))],
-        trainer_options={"token_credit": rule},
+        token_credit=rule,
     )
     trainer.train()
     rollout, micro_batch = rule.rollout, rule.micro_batch
@@ -162,7 +162,7 @@ def test_everything_is_fetched_in_one_pass(make_trainer, rollout, steps, announc
     """
     rule = Everything()
     rule.needs_hidden_states = announced
-    trainer = make_trainer(steps_per_generation=steps, trainer_options={"token_credit": rule})
+    trainer = make_trainer(steps_per_generation=steps, token_credit=rule)
     batch = rollout(trainer)
     assert rule.passes == needed
     assert "token_coefficients" not in batch
@@ -247,6 +247,6 @@ class Distilled(DeltaGRPOTrainer, WithTeacher):
 
 
 def test_a_later_scoring_call_is_not_the_policy_s(make_trainer):
-    trainer = make_trainer(trainer_class=Distilled, trainer_options={"token_credit": Counts()})
+    trainer = make_trainer(trainer_class=Distilled, token_credit=Counts())
     trainer.train()
     assert trainer.token_credit.micro_batches == trainer.state.global_step == 2

@@ -37,8 +37,8 @@ def gradients(trainer, batch, parameters, temperature=1.0) -> torch.Tensor:
 @pytest.mark.parametrize(
     "options",
     [
-        {**SPLIT, "max_completion_length": 24, "trainer_options": {"rollout_func": ragged}},
-        {"gradient_checkpointing": True, "trainer_options": LORA},
+        {**SPLIT, "max_completion_length": 24, "rollout_func": ragged},
+        {"gradient_checkpointing": True, **LORA},
     ],
     ids=["full fine-tune", "lora"],
 )
@@ -74,25 +74,27 @@ def test_an_unknown_transformation_of_the_logits_is_refused(make_trainer):
 def test_fipo_weighs_by_the_present_policy(make_trainer, rollout):
     """The loss is GRPOTrainer's with advantages weighted by hand; on the rollout's own policy it is plain DAPO."""
     trainer = make_trainer(token_credit="fipo", num_iterations=2)
-    batch = rollout(trainer)
+    model, batch = trainer.model, rollout(trainer)
     assert "token_coefficients" not in batch
-    grpo = GRPOTrainer._compute_loss
-    unmoved = trainer._compute_loss(trainer.model, batch)
-    assert unmoved.item() == pytest.approx(grpo(trainer, trainer.model, batch).item(), abs=1e-6)
+    advantages = batch["advantages"]
 
-    move(trainer.model)
+    def loss_of_grpo(advantages: torch.Tensor) -> float:
+        return GRPOTrainer._compute_loss(trainer, model, {**batch, "advantages": advantages}).item()
+
+    unmoved = trainer._compute_loss(model, batch).item()
+    assert unmoved == pytest.approx(loss_of_grpo(advantages), abs=1e-6)
+    move(model)
     with torch.no_grad():
-        _, log_probs = plain_forward(trainer.model, batch)
+        _, log_probs = plain_forward(model, batch)
     valid = batch["completion_mask"].bool()
-    weights = FIPO().weights(log_probs, batch["old_per_token_logps"], batch["advantages"], valid)
+    weights = FIPO().weights(log_probs, batch["old_per_token_logps"], advantages, valid)
     assert (weights[valid] > 1.01).any()
-    by_hand = grpo(trainer, trainer.model, {**batch, "advantages": batch["advantages"][:, None] * weights})
-    ours = trainer._compute_loss(trainer.model, batch)
-    assert ours.item() == pytest.approx(by_hand.item(), abs=1e-6)
-    mean = weights[valid].mean().item()
-    assert trainer._metrics["train"]["credit/fipo_weight_mean"] == pytest.approx([1.0, mean])
-    assert abs(by_hand.item() - grpo(trainer, trainer.model, batch).item()) > 1e-4
-    assert batch["advantages"].dim() == 1  # the buffered batch is used again
+    by_hand = loss_of_grpo(advantages[:, None] * weights)
+    assert trainer._compute_loss(model, batch).item() == pytest.approx(by_hand, abs=1e-6)
+    assert abs(by_hand - loss_of_grpo(advantages)) > 1e-4
+    logged_means = trainer._metrics["train"]["credit/fipo_weight_mean"]
+    assert logged_means == pytest.approx([1.0, weights[valid].mean().item()])
+    assert batch["advantages"] is advantages  # the buffered batch is used again
 
 
 def test_fipo_needs_a_policy_that_moves(make_trainer):

@@ -9,6 +9,9 @@ from ..corpus import tiny
 from ..trainers import LORA
 
 
+EVERY_STEP = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
+
+
 def read(folder) -> dict:
     return json.loads((folder / "training_settings.json").read_text())
 
@@ -23,19 +26,21 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
         return [float(i % 2) for i in range(len(completions))]
 
     options = {"token_credit_kwargs": {"lambda_max": 1.5}, "learning_rate": 2e-4, "hub_token": "hf_secret"}
-    options |= {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
-    trainer = make_trainer(reward_funcs=[reward, reward], **options)
+    trainer = make_trainer(reward_funcs=[reward, reward], **options, **EVERY_STEP)
     trainer.recipe = {"reward_kwargs": {"code_reward": {"api_key": "secret_key", "max_new_tokens": 4}}}
     assert not (tmp_path / "run" / "training_settings.json").exists()
     trainer.train()
     record = seen[0]
     assert record == read(tmp_path / "run") == read(tmp_path / "run" / "checkpoint-1")
+    expected = {
+        "rewards": [["reward", 1.0], ["reward", 1.0]],  # two of one name
+        "rows": len(trainer.train_dataset),
+        "recipe": {"reward_kwargs": {"code_reward": {"max_new_tokens": 4}}},  # secrets go, by their names
+    }
+    assert {name: record[name] for name in expected} == expected
     assert "lambda_max=1.5" in record["token_credit"]
-    assert record["rewards"] == [["reward", 1.0], ["reward", 1.0]], "two of one name"
-    assert record["rows"] == len(trainer.train_dataset)
     assert (record["arguments"]["learning_rate"], record["arguments"]["epsilon_high"]) == (2e-4, 0.28)
     assert record["versions"]["delta_trl"] == __version__
-    assert record["recipe"] == {"reward_kwargs": {"code_reward": {"max_new_tokens": 4}}}, "secrets go, by their names"
     text = json.dumps(record)
     assert "hf_secret" not in text
     assert tiny.dataset()["prompt"][0] not in text, "prompts are recorded as a hash"
@@ -47,28 +52,25 @@ def test_objects_without_a_text_are_the_same_in_every_process():
 
 def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog):
     """Another rule, learning rate, adapter, order of the data, and weight of a reward."""
-    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
-    make_trainer(**options, trainer_options=LORA).train()
-    record = read(tmp_path / "run")
-    same = make_trainer(**{**options, "max_steps": 2}, trainer_options=LORA)
-    same.train(resume_from_checkpoint=True)
+    options = {**EVERY_STEP, **LORA}
+    make_trainer(**options).train()
+    before = read(tmp_path / "run")
+    options["max_steps"] = 2
+    make_trainer(**options).train(resume_from_checkpoint=True)
     [said] = [message for message in caplog.messages if "other settings" in message]
     assert "arguments.max_steps was 1 and is 2" in said
     assert said.count(" was ") == 1
     caplog.clear()
     data = tiny.dataset()
-    changed = make_trainer(
-        **{**options, "max_steps": 2, "learning_rate": 1e-4, "reward_weights": [0.5]},
-        trainer_options={**LORA, "token_credit": "side_weights"},
-        train_dataset=data.select(range(len(data) - 1, -1, -1)),
-    )
+    changes = {"learning_rate": 1e-4, "reward_weights": [0.5], "token_credit": "side_weights"}
+    changed = make_trainer(**options, **changes, train_dataset=data.select(range(len(data) - 1, -1, -1)))
     changed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
     assert changed.state.global_step == 2
     for part in (
         "arguments.learning_rate was 0.001 and is 0.0001",
         "and is 'SideWeights(",
         "rewards was [['reward_letters', 1.0]] and is [['reward_letters', 0.5]]",
-        f"prompts_sha256 was '{record['prompts_sha256']}'",
+        f"prompts_sha256 was '{before['prompts_sha256']}'",
     ):
         assert part in caplog.text
     assert read(tmp_path / "run")["token_credit"].startswith("SideWeights(")

@@ -93,19 +93,19 @@ def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation
 
 
 @pytest.mark.parametrize(
-    ("options", "lora", "passes"),
+    ("options", "passes"),
     [
-        ({"gradient_accumulation_steps": 4, "steps_per_generation": 2, "num_iterations": 2}, False, 1),
-        ({"gradient_accumulation_steps": 2, "steps_per_generation": 4}, False, 0),
-        ({"beta": 0.1}, False, 1),
-        ({"beta": 0.1, "num_iterations": 2}, True, 0),
+        ({"gradient_accumulation_steps": 4, "steps_per_generation": 2, "num_iterations": 2}, 1),
+        ({"gradient_accumulation_steps": 2, "steps_per_generation": 4}, 0),
+        ({"beta": 0.1}, 1),
+        ({"beta": 0.1, "num_iterations": 2, **LORA}, 0),
     ],
     ids=str,
 )
-def test_extra_forward_passes(make_trainer, rollout, monkeypatch, tmp_path, options, lora, passes):
+def test_extra_forward_passes(make_trainer, rollout, monkeypatch, tmp_path, options, passes):
     """Counted at the model, not taken from the metric alone: the policy is scored once, by TRL or by us."""
     tiny.model().save_pretrained(tmp_path / "model")  # TRL loads the reference model from the policy's path
-    trainer = make_trainer(str(tmp_path / "model"), **options, trainer_options=LORA if lora else {})
+    trainer = make_trainer(str(tmp_path / "model"), **options)
     rollout(trainer)  # asks the model first what may be trimmed
     scored, score = [], GRPOTrainer._get_per_token_logps_and_entropies
     monkeypatch.setattr(
@@ -134,9 +134,9 @@ def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monk
 NOTHING_VALID = {"mask_truncated_completions": True, "max_completion_length": 1}
 OPTIONS = {
     "truncated masked": {"mask_truncated_completions": True},
-    "LoRA and gradient checkpointing": {"gradient_checkpointing": True, "trainer_options": LORA},
+    "LoRA and gradient checkpointing": {"gradient_checkpointing": True, **LORA},
     "padding": {"pad_to_multiple_of": 16, **MISALIGNED},
-    "tool tokens": {"trainer_options": {"rollout_func": rollout_with_environment}},
+    "tool tokens": {"rollout_func": rollout_with_environment},
     "some unscorable": gives(lambda i: None if i % 3 else float(i % 2)),
 }
 WITHOUT_CONTRAST = {
