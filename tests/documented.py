@@ -1,11 +1,19 @@
-"""What docstrings say of defaults."""
+"""What docstrings say of defaults, and the modules that docs/token_credit.md shows."""
 
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 
 DEFAULT = re.compile(r"^ *(\w+(?:, \w+)*) \([^)]*?, defaults to (`.*`)\):", re.MULTILINE)
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "token_credit.md"
+
+
+def shown_module(name: str) -> str:
+    return PAGE.read_text().split(f"```python\n# {name}\n")[1].split("```")[0]
 
 
 def defaults(called: Callable) -> tuple[dict, dict]:

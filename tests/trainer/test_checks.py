@@ -28,9 +28,10 @@ def config(**options) -> DeltaGRPOConfig:
 
 def trainer(fsdp=0, zero=0, dora=False, processor=None, **options) -> SimpleNamespace:
     """As much of a trainer as a rule looks at."""
-    plugin = SimpleNamespace(zero_stage=zero) if zero else None
+    args = config(**options)
+    args.deepspeed_plugin = SimpleNamespace(zero_stage=zero) if zero else None
     return SimpleNamespace(
-        args=SimpleNamespace(**{**vars(config(**options)), "deepspeed_plugin": plugin}),
+        args=args,
         is_fsdp_enabled=fsdp > 0,
         accelerator=SimpleNamespace(is_fsdp2=fsdp == 2),
         model=SimpleNamespace(peft_config={"default": LoraConfig(use_dora=dora)}),

@@ -2,7 +2,6 @@
 
 import asyncio
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,6 +20,7 @@ from delta_trl.report import read_run
 from delta_trl.scoring.texts import TokenTexts
 
 from ..corpus import tiny
+from ..documented import shown_module
 from ..trainers import credit, logged, rollout_of, rollout_with_environment
 
 
@@ -92,15 +92,14 @@ def test_one_loop_for_all_rollout_batches():
 
 def test_no_spans_at_all():
     """As of a completion without text. Not an error: it would end a long run."""
-    rule = Given(lambda completions, **_: [[] for _ in completions], outside=0.5)
+    rule = Given(lambda **_: [[], []], outside=0.5)
     assert (rule.of_rollout(tokens_of()).weights == 0.5).all()
 
 
 def page(name: str) -> dict:
-    """An example of docs/token_credit.md, run as a module."""
-    text = Path(__file__).parents[2].joinpath("docs", "token_credit.md").read_text()
+    """A module of docs/token_credit.md."""
     namespace: dict = {}
-    exec(text.split(f"```python\n# {name}\n")[1].split("```")[0], namespace)
+    exec(shown_module(name), namespace)
     return namespace
 
 
@@ -171,11 +170,8 @@ def test_step_rewards_are_deepseekmaths():
     ids=repr,
 )
 def test_what_cannot_be_used_is_named(returned, message):
-    def source(**columns):
-        return returned
-
-    with pytest.raises(TokenCreditError, match=rf"source='source'.*{message}"):
-        Given(source).of_rollout(tokens_of())
+    with pytest.raises(TokenCreditError, match=rf"source='<lambda>'.*{message}"):
+        Given(lambda **_: returned).of_rollout(tokens_of())
 
 
 def test_a_column_whose_name_the_source_needs():

@@ -15,10 +15,11 @@ from delta_trl.credit.rule import TokenCreditError
 from delta_trl.trainer.credit_rule import choose_rule
 
 from ..corpus import tiny
+from ..documented import shown_module
 from ..trainers import plain_forward, valid_tokens
 
 
-EXAMPLE = Path("docs/token_credit.md").read_text().split("```python\n# my_credit.py\n")[1].split("```")[0]
+EXAMPLE = shown_module("my_credit.py")
 
 
 def example(name: str, **options) -> TokenCredit:
