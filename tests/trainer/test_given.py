@@ -46,13 +46,12 @@ async def halves(completions, **columns):
 
 
 def tokens_of(n: int = 2, **columns) -> Tokens:
-    """Those of `n` completions 'l m n o p' and an end, in groups of 4, whose advantages are 0, 1, 2, ..."""
+    """Those of `n` completions 'l m n o p' and an end."""
     texts = ["l", " m", " n", " o", " p", None]
     turn = Turn("l m n o p", 0, 9, 0, 5)
     responses = Responses(["1+1="] * n, ["l m n o p"] * n, [[13] * 6] * n, columns, [texts] * n, [[turn]] * n)
-    rows = torch.arange(n)
-    policy = SimpleNamespace(responses=lambda: responses)
-    return Tokens(torch.zeros(n, 6).long(), torch.ones(n, 6), rows.float(), groups=rows // 4, policy=policy)
+    mask = torch.ones(n, 6)
+    return Tokens(mask, mask, torch.ones(n), policy=SimpleNamespace(responses=lambda: responses))
 
 
 def process_supervision(rewards: list[list[float] | None], discount: float = 1.0) -> list[list[float]]:
@@ -138,20 +137,6 @@ def test_turns_are_what_a_tool_s_text_separates(make_trainer, rollout):
         places = [(turn.first, turn.last, turn.start, turn.end, len(turn.text)) for turn in row]
         assert places == [(0, 1, 0, 3, 3), (3, 4, 3, 6, 3), (6, 6, 6, 7, 1)]
     assert batch["token_coefficients"].tolist() == [[1.0, 1.0, 0.0, 2.0, 2.0, 0.0, 3.0]] * 8
-
-
-def test_step_rewards_are_deepseekmaths():
-    rewards: list = [[3.0 * i % 5, (3.0 * i + 2) % 5] for i in range(8)]
-    rewards[3] = None
-    # the second and the fourth token: a letter and the space before it are a token
-    spans = [row and [(2, 3, row[0]), (6, 7, row[1])] for row in rewards]
-    tokens = tokens_of(8)
-    by_steps = Given(lambda **_: spans, what="rewards", outcome_weight=0.5)
-    advantages = tokens.padded(by_steps.of_rollout(tokens).advantages)
-    for i, steps in enumerate(process_supervision(rewards)):
-        first, second = steps or [0.0, 0.0]
-        expected = [first, first, second, second, 0.0, 0.0]
-        assert (advantages[i] - 0.5 * i).tolist() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -278,20 +263,23 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
     assert advantages[:, :1].tolist() == [pytest.approx(row, abs=1e-4) for row in expected]
 
 
-def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, tmp_path):
-    """With a discount and special tokens; the column is the `rollout_func`'s."""
+def test_step_rewards_of_turns_are_deepseekmaths(make_trainer, rollout, tmp_path):
+    """From a column, the `rollout_func`'s, with a discount, special tokens and half of the outcome's advantage."""
     rewards: list = [[float((i * j) % 4) for j in range(1, 4)] for i in range(8)]
     rewards[2] = None
+    outcomes = [float(i % 3) for i in range(8)]
 
     def rollout_func(prompts, trainer):
         output = rollout_of(lambda i: [13, 1, 14, 15, 1, 16, 1])(prompts, trainer)
         return {**output, "env_mask": [[1, 1, 0, 1, 1, 0, 1] for _ in prompts], "turn_rewards": rewards}
 
-    options = {"source": "column:turn_rewards", "what": "rewards", "outcome_weight": 0.0, "discount": 0.5}
-    batch = rollout(make_trainer(**credit("given", **options), rollout_func=rollout_func, log_token_credit=1))
+    options = {"source": "column:turn_rewards", "what": "rewards", "outcome_weight": 0.5, "discount": 0.5}
+    options = credit("given", **options) | {"rollout_func": rollout_func, "log_token_credit": 1}
+    batch = rollout(make_trainer(reward_funcs=lambda completions, **_: outcomes, **options))
     recorded = [c.step_rewards for group in read_run(tmp_path / "run").groups for c in group.completions]
+    of_outcomes = process_supervision([[outcome] for outcome in outcomes])
     for i, steps in enumerate(process_supervision(rewards, discount=0.5)):
-        first, second, third = steps or [0.0] * 3
+        first, second, third = (0.5 * of_outcomes[i][0] + advantage for advantage in steps or [0.0] * 3)
         expected = [first, first, 0.0, second, second, 0.0, third]
         assert batch["advantages"][i].tolist() == pytest.approx(expected, abs=1e-4)
         first, second, third = rewards[i] or [np.nan] * 3
