@@ -1,6 +1,7 @@
 """Updates that are not finite are skipped, for any `GRPOTrainer`: a single NaN would end up in every weight."""
 
 import dataclasses
+import math
 
 import torch
 from accelerate.logging import get_logger
@@ -38,7 +39,7 @@ class FiniteUpdates(GRPOTrainer):
         norm = super()._get_grad_norm(model, grad_norm)  # over all processes; `inf` if DeepSpeed skipped the update
         if norm is None or self.accelerator.mixed_precision == "fp16":
             return norm
-        is_finite = bool(torch.as_tensor(norm).isfinite())
+        is_finite = math.isfinite(norm)
         self._metrics["train"]["skipped_updates"].append(float(not is_finite))
         self._skipped_in_a_row = 0 if is_finite else self._skipped_in_a_row + 1
         if not is_finite:
