@@ -1,6 +1,7 @@
 """Checks that a dataset has what its rewards need: columns, and golds that they can use."""
 
 import inspect
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +16,13 @@ GOLD_COLUMNS = ("solution", "tests")
 # What TRL passes to every reward function, besides the dataset's columns
 FROM_TRAINER = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 NOT_PASSED = {"prompt", "completion"}  # columns that TRL keeps from rewards
-TEXTS = ("string", "large_string")
-NUMBERS = re.compile(r"u?int\d+|float|double")
+# Of our rewards: the column with the gold, what a gold should be, and the types of Arrow that it may have
+TEXT = r"null|string|large_string"
+GOLDS = {
+    "math_reward": ("solution", "one text of the reference answer", rf"{TEXT}|u?int\d+|float|double"),
+    "code_reward": ("tests", "a JSON text of the tests", TEXT),
+}
 EXACT = 2**53  # from here on, a float does not hold every whole number
-OURS = ("math_reward", "code_reward")  # give None to any answer if they cannot use its gold
 OF_CHATS = ("think_format_reward", "accuracy_reward", "reasoning_accuracy_reward")  # of TRL
 SAMPLE = 100  # golds to try
 UNUSABLE = 0.1  # the share of them that may be unusable without a warning
@@ -56,23 +60,14 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
                 f"The reward {called!r}: {error}. It is called with {', '.join(passed)}. Rename a column, or give the "
                 "function `**kwargs` for what it does not need."
             ) from error
-    golds = {
-        "math_reward": "solution",
-        "code_reward": "tests",
-    }
-    for reward_name, column in golds.items():
-        if reward_name not in names:
-            continue
+    for called in GOLDS.keys() & names:
+        column, expected, fitting = GOLDS[called]
         where = f"{name}, column {column!r}"
         kind = str(dataset.data.schema.field(column).type)
-        is_number = column == "solution" and NUMBERS.fullmatch(kind)
-        if not is_number and kind not in (*TEXTS, "null"):
-            text = "one text of the reference answer"
-            if column == "tests":
-                text = "a JSON text of the tests"
+        if not re.fullmatch(fitting, kind):
             raise ValueError(
-                f"{where}: expected texts, got {kind}. Make {text} of each row, by a "
-                "`dataset_format` of your own or in the file."
+                f"{where}: expected texts, got {kind}. Make {expected} of each row, by a `dataset_format` of your own "
+                "or in the file."
             )
         if kind == "double":
             for gold in dataset[column]:
@@ -112,32 +107,29 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
         ValueError: If all of it is, and for rewards of TRL that fail on texts.
     """
     warnings = []
-    distance = -(-len(dataset) // SAMPLE)
-    rows = dataset.select(range(0, len(dataset), distance))
+    rows = range(0, len(dataset), math.ceil(len(dataset) / SAMPLE))
     tried = len(rows)
-    columns = {column: rows[column][:] for column in rows.column_names if column not in NOT_PASSED}
-    are_texts = isinstance(rows[0].get("prompt", []), str)
+    columns = dataset[rows]
+    prompts = columns.pop("prompt", [None])
     for reward in reward_funcs:
         called = getattr(reward, "__name__", "")
-        if are_texts and called in OF_CHATS:
+        if called in OF_CHATS and isinstance(prompts[0], str):
             raise ValueError(
                 f"{name}: the reward {called!r} reads chats, but prompts are texts. Set `conversational: true`, or "
                 "make each prompt a list of messages {role, content}."
             )
-        if called not in OURS:
+        if called not in GOLDS:
             continue
-        given = reward(completions=[""] * tried, **columns)
-        unusable = [i for i, score in enumerate(given) if score is None]
-        number = len(unusable)
-        if number <= UNUSABLE * tried:
+        column = GOLDS[called][0]
+        scores = reward(completions=[""] * tried, **columns)
+        unusable = [gold for gold, score in zip(columns[column], scores, strict=True) if score is None]
+        if len(unusable) <= UNUSABLE * tried:
             continue
-        column = next(column for column in GOLD_COLUMNS if column in columns)
-        gold = columns[column][unusable[0]]
         problem = (
-            f"{name}: {called} cannot use {number} of {tried} golds that were tried, such as "
-            f"{gold!r:.80}: it gives no reward for any answer to them."
+            f"{name}: {called} cannot use {len(unusable)} of {tried} golds that were tried, such as "
+            f"{unusable[0]!r:.80}: it gives no reward for any answer to them."
         )
-        if number == tried:
+        if len(unusable) == tried:
             raise ValueError(problem)
         warnings.append(problem)
     return warnings

@@ -62,28 +62,27 @@ def read_lines(path: Path, read: Callable[[Any], Any]) -> Iterator[tuple[int, An
 
 
 def check_completion(row: Any) -> dict:
-    """The three fields of a row. Raises `ValueError` that says what is wrong with it."""
-    if not isinstance(row, dict) or not row.keys() >= {"prompt", "completion", "reward"}:
-        raise ValueError(f"expected an object with prompt, completion and reward (or null), got {reprlib.repr(row)}")
-    prompt = row["prompt"]
-    completion = row["completion"]
+    """The three fields of a row. Raises `ValueError` if they are not what is expected."""
+    if not is_completion(row):
+        raise ValueError(
+            "expected {prompt: a text or messages with a role, completion: a text, reward: a finite number or null}, "
+            f"got {reprlib.repr(row)}"
+        )
     reward = row["reward"]
-    is_completion = isinstance(completion, str) and completion
-    is_reward = reward is None or (isinstance(reward, (int, float)) and math.isfinite(reward))
-    for name, is_right, expected in (
-        ("prompt", is_prompt(prompt), "a string or a list of messages with a role"),
-        ("completion", is_completion, "a string with a token"),
-        ("reward", is_reward, "a finite number or null"),
-    ):
-        if not is_right:
-            raise ValueError(f"the {name} must be {expected}, got {reprlib.repr(row[name])}")
-    if reward is not None:
-        reward = float(reward)
     return {
-        "prompt": prompt,
-        "completion": completion,
-        "reward": reward,
+        "prompt": row["prompt"],
+        "completion": row["completion"],
+        "reward": None if reward is None else float(reward),
     }
+
+
+def is_completion(row: Any) -> bool:
+    if not isinstance(row, dict) or not row.keys() >= {"prompt", "completion", "reward"}:
+        return False
+    reward = row["reward"]
+    is_text = isinstance(row["completion"], str) and row["completion"] != ""
+    is_reward = reward is None or (isinstance(reward, int | float) and math.isfinite(reward))
+    return is_prompt(row["prompt"]) and is_text and is_reward
 
 
 def check_tokens(row: dict) -> dict:

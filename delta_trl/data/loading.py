@@ -1,6 +1,5 @@
 """Loads datasets from the hub or local files, and makes the columns that TRL expects: `prompt`, `solution`, …"""
 
-import hashlib
 import inspect
 import logging
 from collections.abc import Callable
@@ -68,7 +67,8 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
             dataset = dataset.cast_column(column, Value("float64"))
     if not dataset_format:
         return dataset
-    read = FORMATS.get(dataset_format) or import_dotted("dataset format", dataset_format, FORMATS)
+    is_ours = dataset_format in FORMATS
+    read = FORMATS[dataset_format] if is_ours else import_dotted("dataset format", dataset_format, FORMATS)
 
     def convert(row: dict, i: int, code: str) -> dict:
         try:
@@ -82,16 +82,16 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
                 f"{', '.join(row)}."
             ) from error
 
-    # `datasets` recognises a function by its name, and would take the rows that an older version of it has cached. The
-    # file of ours is hashed. A user's function may call and read anything: its rows stay in memory, without a cache.
-    code = hashlib.sha256(Path(formats.__file__).read_bytes()).hexdigest()
+    # `datasets` recognises a function by its name, and would take the rows that an older version of it has cached. It
+    # hashes arguments: the code of ours is one. A user's function may call and read anything: its rows stay in memory,
+    # without a cache.
     return dataset.map(
         convert,
         with_indices=True,
         remove_columns=dataset.column_names,
-        fn_kwargs={"code": code},
-        keep_in_memory=dataset_format not in FORMATS,
-        load_from_cache_file=dataset_format in FORMATS,
+        fn_kwargs={"code": inspect.getsource(formats)},
+        keep_in_memory=not is_ours,
+        load_from_cache_file=is_ours,
         desc=f"Reading {dataset_format} rows",
     )
 
@@ -123,25 +123,19 @@ def prepare(
         ValueError: If a column is missing, or a prompt is neither text nor messages, or not what the first one is.
     """
     mapping = column_mapping or {}
-    columns = dataset.column_names
     new_names = set(mapping.values())
-    needed = [*mapping]
-    if "prompt" not in new_names:
-        needed.append("prompt")
-    for column in needed:
-        if column not in columns:
-            raise ValueError(
-                f"{name} has no column {column!r}{nearest(column, columns)}, only "
-                f"{', '.join(map(repr, columns)) or 'no rows'}. Rename the one that holds the prompts, or give a "
-                "`dataset_format` that makes it."
-            )
-    replaced = new_names.intersection(columns).difference(mapping)
+    replaced = new_names.intersection(dataset.column_names).difference(mapping)
     dataset = dataset.remove_columns(sorted(replaced))
     dataset = dataset.rename_columns(mapping)
-    kind = str
-    if len(dataset):
-        kind = type(dataset[0]["prompt"])
+    columns = dataset.column_names
+    if "prompt" not in columns:
+        raise ValueError(
+            f"{name} has no column 'prompt'{nearest('prompt', columns)}, only {', '.join(map(repr, columns))}. Rename "
+            "the one that holds the prompts, or give a `dataset_format` that makes it."
+        )
+    kind = None
     for number, prompt in enumerate(dataset["prompt"], start=1):
+        kind = kind or type(prompt)
         if not is_prompt(prompt) or type(prompt) is not kind:
             raise ValueError(
                 f"{name}, row {number}, column 'prompt': expected a text, or a list of messages {{role, content}}, "
@@ -150,10 +144,7 @@ def prepare(
     template = "{prompt}" if prompt_template is None else prompt_template
     if "{prompt}" not in template:
         raise ValueError(f"prompt_template={template!r}: expected the text to contain {{prompt}}.")
-    first: list[dict] = []
-    if system_prompt:
-        first.append({"role": "system", "content": system_prompt})
-    are_chats = conversational or first
+    are_chats = conversational or system_prompt
     if template == "{prompt}" and not are_chats:
         return dataset
 
@@ -162,31 +153,31 @@ def prepare(
             if not are_chats:
                 return template.replace("{prompt}", prompt)
             prompt = [{"role": "user", "content": prompt}]
-        messages = [*first]
-        for message in prompt:
-            if not (first and message["role"] == "system"):
-                messages.append(message)
-        asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
-        for i in asked[-1:]:
-            content = format_content(messages[i]["content"])
-            messages[i] = {**messages[i], "content": content}
+        messages = prompt
+        if system_prompt:
+            others = [message for message in prompt if message["role"] != "system"]
+            messages = [{"role": "system", "content": system_prompt}, *others]
+        asked = [message for message in messages if message["role"] == "user"]
+        for message in asked[-1:]:
+            put_around(message, template)
         return messages
-
-    def format_content(content: str | list[dict]) -> str | list[dict]:
-        if isinstance(content, str):
-            return template.replace("{prompt}", content)
-        parts = [*content]
-        texts = [i for i, part in enumerate(parts) if part["type"] == "text"]
-        for i in texts[-1:]:
-            text = template.replace("{prompt}", parts[i]["text"])
-            parts[i] = {**parts[i], "text": text}
-        return parts
 
     return dataset.map(
         lambda row: {"prompt": format_prompt(row["prompt"])},
         remove_columns="prompt",
         desc="Formatting prompts",
     )
+
+
+def put_around(message: dict, template: str) -> None:
+    """Put the template around the content of a message: its text, or the last text of its parts."""
+    content = message["content"]
+    if isinstance(content, str):
+        message["content"] = template.replace("{prompt}", content)
+        return
+    texts = [part for part in content if part["type"] == "text"]
+    for part in texts[-1:]:
+        part["text"] = template.replace("{prompt}", part["text"])
 
 
 def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name: str) -> Dataset:

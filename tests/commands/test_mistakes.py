@@ -47,7 +47,7 @@ MISTAKES = {
     "--dataset_name broken.jsonl": "broken.jsonl, line 2: not JSON",
     "--dataset_name my_rewards.py": "expected a file of .json",
     "--dataset_prompt_column prompt": "'column_mapping'",
-    "--column_mapping {qestion:\x1fprompt}": "no column 'qestion'",
+    "--column_mapping {qestion:\x1fprompt}": "'qestion'} not in the dataset",
     "run.yaml": "--config run.yaml",
     "--config twice.yaml": "'max_steps' stands there 2 times",
     "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
