@@ -37,10 +37,12 @@ COMMANDS = {
     "audit": "audit.audit",
 }
 INSTEAD = {
-    **dict.fromkeys((("train", "-h"), ("train", "--help")), "commands.recipe"),
-    **dict.fromkeys((("train", "--dry_run"), ("train", "--dry-run")), "commands.dry_run"),
+    ("train", "--dry_run"): "commands.dry_run",
+    ("train", "--dry-run"): "commands.dry_run",
     ("eval", "--compare"): "evaluation.compare",
 }
+HELP = {"-h", "--help"}
+READ_FROM_RECIPES = {"train", "eval", "explain", "audit"}  # the commands of `commands/help.py`
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(argv: list[str]) -> int:
     """See [`main`]. Raises `UsageError` for a mistake in the call."""
-    if not argv or argv[0] in ("-h", "--help"):
+    if not argv or argv[0] in HELP:
         print(USAGE)
         return 0 if argv else 2
     if argv[0] == "--version":
@@ -69,9 +71,10 @@ def run(argv: list[str]) -> int:
         raise UsageError(f"unknown command {command!r}, not one of {', '.join(COMMANDS)}.")
     if command != "train" and os.environ.get("WORLD_SIZE", "1") != "1":
         raise UsageError(f"{command} runs in a single process. Start it without a launcher.")
-    if command in ("eval", "explain", "audit") and {"-h", "--help"} & set(args):
-        importlib.import_module("delta_trl.evaluation.arguments").print_help(command)
-        return 0
-    module = next((INSTEAD[command, word] for word in args if (command, word) in INSTEAD), COMMANDS[command])
+    module = COMMANDS[command]
+    for word in args:
+        module = INSTEAD.get((command, word), module)
+    if command in READ_FROM_RECIPES and HELP & set(args):
+        module, args = "commands.help", [command]
     importlib.import_module(f"delta_trl.{module}").main(args)
     return 0

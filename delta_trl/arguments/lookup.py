@@ -23,26 +23,20 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         ValueError: If there is no such module, or nothing of that name in it.
     """
     module_name, _, attribute = path.rpartition(".")
+    unknown = f"Unknown {kind} {path!r}"
     hint = nearest(path, known)
-    if not module_name or not all(map(str.isidentifier, path.split("."))):
-        raise ValueError(
-            f"Unknown {kind} {path!r}{hint}: expected one of {', '.join(known)}, or a dotted path of "
-            "names, as in `my_module.my_name`."
-        )
+    if not module_name:
+        names = ", ".join([*known, "a dotted path such as `my_module.my_name`"])
+        raise ValueError(f"{unknown}{hint}: expected {names}.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # If the user's module lacks a module itself, Python's own message says more.
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise ValueError(f"Unknown {kind} {path!r}: there is no module {error.name!r}{hint}.") from error
+    except ModuleNotFoundError as error:  # also a module that the user's own imports
+        raise ValueError(f"{unknown}{hint}: {error}.") from error
     if not hasattr(module, attribute):
-        hint = nearest(attribute, dir(module))
-        if attribute == "py":
-            hint = " (name the function: `my_module.my_name`)"
-        raise ValueError(f"Unknown {kind} {path!r}: module {module_name!r} has no {attribute!r}{hint}.")
+        hint = nearest(attribute, dir(module)) or " (name what stands in it: `my_module.my_name`)"
+        raise ValueError(f"{unknown}: module {module_name!r} has no {attribute!r}{hint}.")
     return getattr(module, attribute)
 
 
@@ -55,21 +49,13 @@ def refuse_missing_path(option: str, name: str) -> None:
 
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
     """Raise `ValueError` if `factory` does not take these options (with the nearest one) or needs others, too."""
-    known = []
-    missing = []
-    for key, parameter in inspect.signature(factory).parameters.items():
-        if key.startswith("_"):
-            continue
-        known.append(key)
-        if parameter.default is parameter.empty and key not in options:
-            missing.append(key)
-    unknown = [option for option in options if option not in known]
-    its_options = f"its options are {', '.join(known)}."
-    if unknown:
-        hint = nearest(unknown[0], known)
-        raise ValueError(f"{name} does not know {', '.join(map(repr, unknown))}{hint}; {its_options}")
-    if missing:
-        raise ValueError(f"{name} needs {', '.join(map(repr, missing))}; {its_options}")
+    signature = inspect.signature(factory)
+    known = [key for key in signature.parameters if not key.startswith("_")]
+    try:
+        signature.bind(**dict.fromkeys(options))
+    except TypeError as error:
+        hints = [nearest(option, known) for option in options if option not in known]
+        raise ValueError(f"{name}: {error}{''.join(hints)}; its options are {', '.join(known)}.") from error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

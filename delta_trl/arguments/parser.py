@@ -39,18 +39,17 @@ class Parser(TrlParser):
     """TRL's, which also checks a file's values: argparse reads only those of the command line."""
 
     def set_defaults_with_config(self, **config: Any) -> list[str]:
-        hints = {}
         for kind in self.dataclass_types:
-            for name, hint in get_type_hints(kind).items():
-                hints[name] = str(hint)
-        for name, value in config.items():
-            hint = hints.get(name, "Optional list")  # of an unknown option, which is named later
-            is_empty = value is None and not re.search("None|Optional", hint)
-            is_list = isinstance(value, list) and "list" not in hint.lower()
-            if is_empty or is_list:
-                raise UsageError(f"{name}: {'no value' if is_empty else value}: expected one value.")
-            if isinstance(value, str) and hint.startswith("list"):
-                config[name] = [value]
+            hints = get_type_hints(kind)
+            for name in hints.keys() & config:
+                value = config[name]
+                hint = str(hints[name])
+                is_empty = value is None and not re.search("None|Optional", hint)
+                is_list = isinstance(value, list) and "list" not in hint.lower()
+                if is_empty or is_list:
+                    raise UsageError(f"{name}={value}: expected one value.")
+                if isinstance(value, str) and hint.startswith("list"):
+                    config[name] = [value]
         return super().set_defaults_with_config(**config)
 
 
@@ -69,21 +68,15 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     """
     usage = f"{prog} [--config FILE.yaml] [--option value ...]"
     parser = Parser(kinds, prog=prog, usage=usage, allow_abbrev=False)
-    file = argparse.ArgumentParser(
-        prog=prog,
-        usage=usage,
-        add_help=False,
-        allow_abbrev=False,
-    )
+    file = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     file.add_argument("--config")
     given, words = file.parse_known_args(args)
     if words and Path(words[0]).suffix in (".yaml", ".yml"):
-        file.error(f"{words[0]} stands alone: name a recipe as --config {words[0]}")
-    if given.config:
-        words += ["--config", given.config]  # TRL's parser knows no `--config=FILE.yaml`
+        parser.error(f"{words[0]} stands alone: name a recipe as --config {words[0]}")
     with mistakes():
         if given.config:
             _refuse_repeated_keys(given.config)
+            words += ["--config", given.config]  # TRL's parser knows no `--config=FILE.yaml`
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
     if rest:
         known = {action.dest for action in parser._actions}

@@ -1,12 +1,14 @@
 """Whether a folder holds a run, which goes on or is left alone."""
 
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 from accelerate.logging import get_logger
+from transformers.hf_argparser import string_to_bool
 
 from ..arguments.errors import UsageError
-from ..arguments.options import is_given, is_true
-from ..files import LAST_FILE, SETTINGS, checkpoints, is_complete
+from ..files import LAST_FILE, SETTINGS
+from ..trainer.checkpoints import last_complete_checkpoint
 
 
 logger = get_logger(__name__)
@@ -24,12 +26,14 @@ def resume_from(given: str | None, output_dir: str) -> bool | str | None:
         UsageError: If a run that starts anew would write over another one, or over a model.
     """
     folder = Path(output_dir)
-    if is_given(given) and not is_true(given):
-        return given
-    if is_true(given) and any(map(is_complete, checkpoints(folder).values())):
+    try:
+        goes_on = string_to_bool(given or "no")
+    except ArgumentTypeError:
+        return given  # names a checkpoint
+    if goes_on and last_complete_checkpoint(folder):
         return True
-    refuse_another_run(folder, FINISHED if is_true(given) else (*FINISHED, "checkpoint-*"))
-    if is_true(given):
+    refuse_another_run(folder, FINISHED if goes_on else (*FINISHED, "checkpoint-*"))
+    if goes_on:
         logger.warning(f"No complete checkpoint under {output_dir}: training from the start.")
     return None
 
@@ -38,12 +42,12 @@ def refuse_another_run(folder: Path, names: tuple[str, ...] = (*FINISHED, SETTIN
     """Raise `UsageError` if a folder holds such files of a run or a model."""
     found = []
     for name in names:
-        found += sorted(path.name for path in folder.glob(name))
-    if found:
-        remedy = ""
-        if any(map(is_complete, checkpoints(folder).values())):
-            remedy = ", or go on with its run (`delta-trl train --resume_from_checkpoint true`)"
-        raise UsageError(
-            f"output_dir={str(folder)!r} holds a run or a model ({', '.join(found[:3])}), which would be written "
-            f"over. Choose another folder{remedy}."
-        )
+        found += folder.glob(name)
+    if not found:
+        return
+    remedy = "Choose another folder"
+    if last_complete_checkpoint(folder):
+        remedy += ", or go on with its run (`delta-trl train --resume_from_checkpoint true`)"
+    raise UsageError(
+        f"output_dir={str(folder)!r} holds a run or a model ({found[0].name}), which would be written over. {remedy}."
+    )

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trl import TrlParser
-
 from ..arguments.errors import UsageError
 from ..arguments.lookup import import_dotted
 from ..arguments.parser import documented, parse, read_mappings
@@ -18,13 +16,6 @@ if TYPE_CHECKING:
     from trl import ModelConfig
 
     from ..trainer.config import DeltaGRPOConfig
-
-
-OTHERS = """\
-Options of token credit (token_credit, token_credit_kwargs, dynamic_sampling, log_token_credit, ...) are described in
-docs/token_credit.md. All of TRL's GRPOConfig and ModelConfig are options, too:
-https://huggingface.co/docs/trl/grpo_trainer. --dry_run [--num_processes N] plans the run.
-"""
 
 
 @documented
@@ -135,12 +126,6 @@ def silent_problem(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> str | 
     if args.max_steps <= 0 and args.num_train_epochs <= 0:
         return f"num_train_epochs={args.num_train_epochs:g}: nothing would be trained. Set it, or `max_steps`."
     return None
-
-
-def main(args: list[str]) -> None:
-    """`delta-trl train --help`: our options of data and rewards. Importing those of TRL would take seconds."""
-    usage = "delta-trl train --config RECIPE.yaml [--option value ...]"
-    TrlParser([RunArguments], usage=usage, epilog=OTHERS).print_help()
 
 
 def get_tools(run_args: RunArguments) -> list[Callable]:

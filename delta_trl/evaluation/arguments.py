@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from trl import TrlParser
-
 from ..arguments.parser import documented, read_mappings
 from .model import ModelArguments
 
@@ -111,10 +109,3 @@ class AuditArguments(ModelArguments):
     prompts_per_batch: int = 16
     seed: int = 0
     batch_size: int = 32
-
-
-def print_help(command: str) -> None:
-    """`delta-trl eval --help`, and that of `explain` and `audit`, without importing what they run."""
-    kinds = {"eval": EvalArguments, "explain": ExplainArguments, "audit": AuditArguments}
-    usage = f"delta-trl {command} [--config FILE.yaml] [--option value ...]"
-    TrlParser(kinds[command], usage=usage).print_help()

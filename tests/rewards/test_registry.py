@@ -28,7 +28,7 @@ def test_defaults_are_those_of_the_docstring(called):
     ("name", "options", "message"),
     [
         ("mth_reward", {}, f"'mth_reward'.*did you mean 'math_reward'.*{', '.join(sorted(REWARDS))}"),
-        ("soft_overlong_punishment", {}, "needs 'max_completion_len', 'soft_punish_cache'"),
+        ("soft_overlong_punishment", {}, "missing a required argument: 'max_completion_len'"),
         ("math_reward", {"time_out": 1}, "did you mean 'timeout'"),
         ("think_format_reward", {"strict": True}, "takes no options, got strict"),
     ],
