@@ -42,7 +42,6 @@ INSTEAD = {
     ("eval", "--compare"): "evaluation.compare",
 }
 HELP = {"-h", "--help"}
-READ_FROM_RECIPES = {"train", "eval", "explain", "audit"}  # the commands of `commands/help.py`
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +73,7 @@ def run(argv: list[str]) -> int:
     module = COMMANDS[command]
     for word in args:
         module = INSTEAD.get((command, word), module)
-    if command in READ_FROM_RECIPES and HELP & set(args):
+    if command != "inspect" and HELP & set(args):
         module, args = "commands.help", [command]
     importlib.import_module(f"delta_trl.{module}").main(args)
     return 0

@@ -32,7 +32,7 @@ def test_commands_that_need_no_torch_do_without(tmp_path):
 import sys
 from delta_trl.cli import main
 
-helps = [[command, "--help"] for command in ("train", "eval", "explain", "audit")]
+helps = [[command, "--help"] for command in ("train", "compare", "eval", "explain", "audit")]
 for args in (["--help"], ["--version"], *helps, ["inspect", sys.argv[1]]):
     assert main(args) == 0
     assert not {"torch"} & set(sys.modules), args

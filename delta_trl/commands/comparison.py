@@ -1,42 +1,38 @@
 """`delta-trl compare`: does a rule of token credit help on one's own recipe? Trains all arms, seed by seed."""
 
-import argparse
 import fcntl
 import json
 import shlex
 import shutil
 import subprocess
 import sys
-import time
+from argparse import Namespace
 from dataclasses import dataclass, fields
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
+from transformers import HfArgumentParser
 
 from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
-from ..files import checkpoints, differences, in_words, is_complete, write_json
+from ..files import differences, in_words, is_complete, write_json
 from ..report.outcomes import BENCHMARKS, OUTCOMES, write_outcomes
+from ..trainer.checkpoints import last_complete_checkpoint
 from ..trainer.config import CreditArguments, DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets
-from .arms import arms_of, rule_of
-from .recipe import parse_recipe
+from .arms import arms_of
+from .recipe import CompareArguments, parse_recipe
 
 
-DESCRIPTION = """\
-Does a rule of token credit help on this recipe? Trains with the rule, without token credit, with the same weight per
-side, and with the rule's weights at random tokens; then compares them in pairs of the same seed.
-
-All options of `delta-trl train` are options here, and hold for all arms. Called again, the command goes on.
-"""
 ATTEMPTS = 3  # of a run, each from its last checkpoint
 PLAN = "plan.json"
 FOR_ALL_RUNS = ["--resume_from_checkpoint", "true", "--push_to_hub", "false"]
-OF_MODEL = {"model_name_or_path", "benchmarks", "output_dir"}
-OF_TRAINING = {"dataset_format"}  # with `eval_` before it, an option of training
-OF_EVAL = sorted({field.name for field in fields(EvalArguments)} - OF_MODEL - OF_TRAINING)
+# Of `delta-trl eval`; the command gives the first three, and `eval_dataset_format` is an option of training
+NO_OPTIONS = {"model_name_or_path", "output_dir", "benchmarks", "dataset_format"}
+OF_EVAL = sorted({field.name for field in fields(EvalArguments)} - NO_OPTIONS)
 
 
 class RecipeConfig(DeltaGRPOConfig):
@@ -74,12 +70,7 @@ def main(args: list[str]) -> None:
     """Compare, or go on. Raises `UsageError` for a user's mistake."""
     with mistakes():
         folder, plan, runs = read_call(args)
-        refuse_another_plan(folder / PLAN, plan)
-        if not (folder / PLAN).is_file():
-            of_rule = next(run for run in runs if run.arm == plan["rule"])
-            if code := subprocess.call([*of_rule.train, "--dry_run"]):
-                sys.exit(code)  # it has said why
-            write_json(plan, folder / PLAN)
+        begin(folder, plan, runs)
     left_out = work(folder, plan, runs)
     if not (seeds := finished_seeds(runs)):
         sys.exit(f"Nothing can be compared. {' '.join(left_out.values())}")
@@ -92,31 +83,25 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun]]:
     The folder, the content of plan.json and the runs that a command line asks for. Raises `ValueError`, `OSError` or
     `ImportError` for what does not fit.
     """
-    parser = argparse.ArgumentParser(
-        "delta-trl compare",
-        usage="delta-trl compare --config RECIPE.yaml [--option value ...]",
-        description=DESCRIPTION,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--arms", nargs="+", metavar="RULE", help="in place of the four: none delta:lambda_max=1.5")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds, from the recipe's on (3)")
-    parser.add_argument("--launcher", default="", metavar="WORDS", help='as in "accelerate launch --config_file FILE"')
-    parser.add_argument("--benchmarks", nargs="+", default=[], help="what `delta-trl eval` samples after each run")
+    parser = HfArgumentParser(CompareArguments, prog="delta-trl compare", allow_abbrev=False, add_help=False)
     for name in OF_EVAL:
-        parser.add_argument(f"--eval_{name}", help=f"`--{name}` of `delta-trl eval`")
-    given, options = parser.parse_known_args(args)
+        parser.add_argument(f"--eval_{name}")
+    given, of_eval, options = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
     recipe = parse_recipe(options, RecipeConfig)
     config = recipe[1]
     launcher = shlex.split(given.launcher) or [sys.executable]
     refuse_call(given.seeds, launcher[0], config)
+    evaluate = evaluation_command(given.benchmarks, of_eval, config.use_cpu)
+    rule, arms = arms_of(given.arms, config)
     has = {"accuracy": bool(given.benchmarks), "eval_reward": config.eval_strategy != "no"}
     outcomes = [name for name in OUTCOMES if has.get(name, True)]
-    settings = {name: value for part in (given, *recipe) for name, value in vars(part).items() if name != "output_dir"}
-    arms = arms_of(given.arms, config)
+    settings: dict[str, Any] = {}
+    for part in (given, of_eval, *recipe):
+        settings |= vars(part)
+    del settings["output_dir"]
     plan = {
         "arms": arms,
-        "rule": rule_of(arms),
+        "rule": rule,
         "seeds": list(range(config.seed, config.seed + given.seeds)),
         "outcomes": outcomes,
         "primary": outcomes[0],
@@ -124,19 +109,18 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun]]:
     }
     folder = Path(config.output_dir or "trainer_output")
     train = [*launcher, "-m", "delta_trl", "train", *options, *FOR_ALL_RUNS]
-    evaluate = evaluation_command(given, config.use_cpu)
     runs = []
     for seed in plan["seeds"]:  # the arms of a seed before the next seed, so that whatever is finished is paired
         for arm, kwargs in arms.items():
             own = folder / f"seed-{seed}" / arm
-            rule = ["--token_credit", arm, "--token_credit_kwargs", json.dumps(kwargs)]  # JSON is YAML
+            credit = ["--token_credit", arm, "--token_credit_kwargs", json.dumps(kwargs)]  # JSON is YAML
             results = own / BENCHMARKS
             runs.append(
                 SeedRun(
                     seed,
                     arm,
                     own,
-                    train=[*train, *rule, "--seed", str(seed), "--output_dir", str(own)],
+                    train=[*train, *credit, "--seed", str(seed), "--output_dir", str(own)],
                     evaluate=[*evaluate, "--model_name_or_path", str(own), "--output_dir", str(results)],
                     results=[results / f"{name}.json" for name in resolve(given.benchmarks)],
                 )
@@ -144,13 +128,13 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun]]:
     return folder, plan, runs
 
 
-def evaluation_command(given: argparse.Namespace, use_cpu: bool) -> list[str]:
+def evaluation_command(benchmarks: list[str], options: Namespace, use_cpu: bool) -> list[str]:
     """The command that evaluates any of the models. Raises `ValueError` for what it would refuse."""
-    words = ["--benchmarks", *given.benchmarks, "--use_cpu", str(use_cpu)]
-    for name in OF_EVAL:
-        if value := getattr(given, f"eval_{name}"):
-            words += [f"--{name}", value]
-    if given.benchmarks:
+    words = ["--benchmarks", *benchmarks, "--use_cpu", str(use_cpu)]
+    for name, value in vars(options).items():
+        if value is not None:
+            words += [f"--{name.removeprefix('eval_')}", value]
+    if benchmarks:
         parse([EvalArguments], [*words, "--model_name_or_path", "", "--output_dir", ""], prog="delta-trl eval")
     return [sys.executable, "-m", "delta_trl", "eval", *words]
 
@@ -171,17 +155,26 @@ def refuse_call(seeds: int, program: str, config: RecipeConfig) -> None:
         raise UsageError(problem)
 
 
-def refuse_another_plan(path: Path, plan: dict[str, Any]) -> None:
-    """Raise `UsageError` if the folder of plan.json holds another plan, or something else."""
-    if path.is_file():
-        held = in_words(differences(json.loads(path.read_text()), plan))
-        problem = f"a comparison with another plan: {held}. Call it with the same options"
+def begin(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> None:
+    """
+    Write plan.json after a dry run, unless it is there. Raises `UsageError` if the folder holds another plan, or
+    something else.
+    """
+    path = folder / PLAN
+    is_new = not path.is_file()
+    if is_new:
+        held = ", ".join(one.name for one in folder.glob("*"))
     else:
-        names = sorted(one.name for one in path.parent.glob("*"))
-        held = ", ".join(names[:3])
-        problem = f"something else ({held}). Move it away"
+        held = in_words(differences(json.loads(path.read_text()), plan))
     if held:
-        raise UsageError(f"output_dir={str(path.parent)!r} holds {problem}, or choose another folder.")
+        raise UsageError(
+            f"output_dir={str(folder)!r} holds something else than this comparison: {held}. Choose another folder."
+        )
+    if is_new:
+        of_rule = next(run for run in runs if run.arm == plan["rule"])
+        if code := subprocess.call([*of_rule.train, "--dry_run"]):
+            sys.exit(code)  # it has said why
+        write_json(plan, path)
 
 
 def finished_seeds(runs: list[SeedRun]) -> list[int]:
@@ -193,21 +186,15 @@ def finished_seeds(runs: list[SeedRun]) -> list[int]:
 def work(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> dict[int, str]:
     """Do the runs that are not finished. Returns the seeds that are left out, with the reason."""
     todo = [run for run in runs if not run.is_finished]
-    total = len(todo)
-    print(f"{len(plan['arms'])} arms * {len(plan['seeds'])} seeds = {len(runs)} runs, {total} to do.", flush=True)
+    print(f"{len(plan['arms'])} arms * {len(plan['seeds'])} seeds = {len(runs)} runs, {len(todo)} to do.")
     print(f"Primary outcome: {plan['primary']}.", flush=True)
     left_out: dict[int, str] = {}
-    start = time.monotonic()
-    for i, run in enumerate(todo, start=1):
+    for run in tqdm(todo, unit="run"):
         if run.seed in left_out:
             continue
-        print(f"{i}/{total} {run.folder}", flush=True)
         if not execute(run):
             left_out[run.seed] = f"Seed {run.seed} is left out: {run.arm} failed {ATTEMPTS} times."
             continue
-        more = total - i
-        remaining = (time.monotonic() - start) / i * more
-        print(f"  finished; {more} more will take about {timedelta(seconds=round(remaining))}", flush=True)
         seeds = finished_seeds(runs)
         if run.seed in seeds:  # only a whole seed changes what can be said
             write_outcomes(folder, plan, seeds, left_out)
@@ -219,15 +206,17 @@ def execute(run: SeedRun) -> bool:
     path = run.folder.with_name(f"{run.arm}.log")
     path.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, ATTEMPTS + 1):
+        tqdm.write(f"{run.folder}, attempt {attempt} of {ATTEMPTS}. Its log: {path}")
         with path.open("a") as log:
             # A run holds this lock, too. If this command is killed, the run still trains; the next call waits for it.
             fcntl.flock(log, fcntl.LOCK_EX)
-            if not any(map(is_complete, [run.folder, *checkpoints(run.folder).values()])):
-                shutil.rmtree(run.folder, ignore_errors=True)  # training would not write over what a killed run left
-            is_trained = is_complete(run.folder) or subprocess.call(run.train, stdout=log, stderr=log) == 0
-            if is_trained and run.results:
+            if not is_complete(run.folder):
+                if not last_complete_checkpoint(run.folder):
+                    # training would not write over what a killed run left
+                    shutil.rmtree(run.folder, ignore_errors=True)
+                subprocess.call(run.train, stdout=log, stderr=log)
+            if run.results and is_complete(run.folder):
                 subprocess.call(run.evaluate, stdout=log, stderr=log)
         if run.is_finished:
             return True
-        print(f"  failed, attempt {attempt} of {ATTEMPTS}: {path}", flush=True)
     return False

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 @dataclass
 class RunArguments:
     """
-    The data and rewards of a run. Options that TRL's scripts have, too, mean the same there.
+    The data and rewards of a run. All of TRL's GRPOConfig and ModelConfig are options, too, see
+    https://huggingface.co/docs/trl/grpo_trainer. Those of token credit (token_credit, token_credit_kwargs,
+    dynamic_sampling, log_token_credit, ...) are described in docs/token_credit.md. --dry_run [--num_processes N]
+    plans the run.
 
     Args:
         dataset_name (`str`): Hub id, or a `.json`, `.jsonl`, `.csv` or `.parquet` file. Or a folder of such files.
@@ -81,6 +84,28 @@ class RunArguments:
             raise UsageError(
                 f"reward_kwargs names {sorted(unknown)}, which are not among reward_funcs: {self.reward_funcs}."
             )
+
+
+@documented
+@dataclass
+class CompareArguments:
+    """
+    Does a rule of token credit help on this recipe? Trains with the rule, without token credit, with the same weight
+    per side, and with the rule's weights at random tokens; then compares them in pairs of the same seed. All options
+    of `delta-trl train` hold for all arms; --eval_NAME is the option NAME of `delta-trl eval`. Called again, the
+    command goes on.
+
+    Args:
+        arms (`list[str]`, *optional*): Rules in place of these four, as in `none delta:lambda_max=1.5`.
+        seeds (`int`, *optional*, defaults to `3`): Number of seeds, from the recipe's on.
+        launcher (`str`, *optional*, defaults to `""`): As in "accelerate launch --config_file FILE".
+        benchmarks (`list[str]`, *optional*): What `delta-trl eval` samples after each run.
+    """
+
+    arms: list[str] | None = None
+    seeds: int = 3
+    launcher: str = ""
+    benchmarks: list[str] = field(default_factory=list)
 
 
 def parse_recipe(
