@@ -2,28 +2,17 @@
 
 import argparse
 import os
-from fractions import Fraction
-from pathlib import Path
+from collections.abc import Sized
 
 import torch
-from datasets import Dataset
 from transformers import AutoModelForCausalLM
-from trl import ModelConfig, get_peft_config
+from trl import get_peft_config
 
 from ..arguments.errors import mistakes
-from ..data.columns import check_golds
-from ..data.loading import local_format
-from ..trainer import checks
+from ..trainer.checks import check_sampling, refuse_missing_targets
 from ..trainer.config import DeltaGRPOConfig
-from .dataset import load_prepared, sources
-from .recipe import (
-    RunArguments,
-    get_environments,
-    get_rewards,
-    get_tools,
-    model_of_recipe,
-    parse_recipe,
-)
+from .inputs import read_inputs
+from .recipe import RunArguments, get_environments, get_tools, model_of_recipe, parse_recipe
 
 
 def main(args: list[str]) -> None:
@@ -39,14 +28,21 @@ def main(args: list[str]) -> None:
         flags.error(f"--num_processes {given.num_processes}: expected 1 or more")
     run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
     with mistakes():
-        rows, warnings, absent = check(run_args, training_args, model_args)
-        plan = describe(training_args, rows) | agents(run_args)
-    if absent:
-        plan["not checked"] = f"{', '.join(absent)}: not on this machine"
+        source = model_of_recipe(model_args, training_args)
+        source.local_files_only = True
+        inputs = read_inputs(run_args, training_args, source)
+        adapter = get_peft_config(model_args)
+        if inputs.config and adapter:
+            with torch.device("meta"):  # its modules, without weights
+                model = AutoModelForCausalLM.from_config(inputs.config, trust_remote_code=source.trust_remote_code)
+            refuse_missing_targets(model, [adapter])
+        plan = describe(training_args, inputs.datasets.get("train_dataset")) | agents(run_args)
+    if inputs.absent:
+        plan["not checked"] = f"{', '.join(inputs.absent)}: not on this machine"
     if os.environ.get("RANK", "0") == "0":
         for name, value in plan.items():
             print(f"{name:<16} {value}")
-        for warning in warnings:
+        for warning in check_sampling(training_args) + inputs.warnings:
             print(f"warning: {warning}")
 
 
@@ -69,51 +65,6 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
     return PlannedConfig
 
 
-def check(
-    run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
-) -> tuple[int | None, list[str], list[str]]:
-    """
-    Make the checks of training that need no weights, on what is on this machine.
-
-    Returns:
-        `tuple`: The number of rows to train on, `None` if they are not here; warnings; what is not here.
-
-    Raises:
-        ValueError, OSError, ImportError: As training does.
-    """
-    source = model_of_recipe(model_args, args)
-    rewards = get_rewards(run_args)
-    source.local_files_only = True
-    warnings = checks.check_sampling(args)
-    processor = config = rows = None
-    absent = []
-    try:
-        processor, config = source.processor(), source.config()  # both, or none
-    except (OSError, ValueError):  # not on this machine, or broken
-        if Path(source.model_name_or_path).is_dir():
-            raise
-        absent.append(source.model_name_or_path)
-    datasets = {}
-    for title, (of, split) in sources(run_args, args).items():
-        if Path(of.dataset_name).exists() or local_format(of.dataset_name):
-            datasets[title] = load_prepared(of, args, rewards, split, processor)
-            warnings += check_golds(datasets[title], rewards, of.dataset_name)
-        else:
-            absent.append(of.dataset_name)
-    if "train_dataset" in datasets:
-        rows = len(datasets["train_dataset"])
-        checks.refuse_too_few_rows(args, rows)
-    elif run_args.conversational:  # whether the tokenizer has a chat template can be told without the data
-        datasets["train_dataset"] = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
-    if config:
-        warnings += checks.check_model(args, processor, config, source.model_name_or_path, datasets, rewards)
-        if adapter := get_peft_config(model_args):
-            with torch.device("meta"):  # its modules, without weights
-                model = AutoModelForCausalLM.from_config(config, trust_remote_code=source.trust_remote_code)
-            checks.refuse_missing_targets(model, [adapter])
-    return rows, warnings, absent
-
-
 def agents(run_args: RunArguments) -> dict[str, str]:
     """The tools and environments of a plan, by name. Raises `ValueError` or `ImportError` where there are none."""
     plan = {}
@@ -124,25 +75,25 @@ def agents(run_args: RunArguments) -> dict[str, str]:
     return plan
 
 
-def describe(args: DeltaGRPOConfig, rows: int | None) -> dict[str, str]:
-    """The plan in numbers; `rows` are those to train on."""
+def describe(args: DeltaGRPOConfig, rows: Sized | None) -> dict[str, str]:
+    """The plan in numbers; `rows` are those to train on, if they are here."""
     # below 1 if a step takes several rollout batches
-    steps = Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
+    steps = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
     completions = args.generation_batch_size
     prompts = completions // args.num_generations
     batch = f"{prompts:,} prompts * {args.num_generations} responses = {completions:,} completions"
     if args.max_completion_length:
         batch += f", at most {completions * args.max_completion_length:,} tokens"
     per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
-    length = f"{args.num_train_epochs:g} epochs: {rows or 'rows'} // {prompts} rollout batches each"
+    length = f"{args.num_train_epochs:g} epochs"
+    if rows is not None:
+        length += f" of {len(rows) // prompts:,} rollout batches"
     if args.max_steps > 0:
-        rollouts = args.max_steps / steps
-        length = f"{args.max_steps:,} optimiser steps = {float(rollouts):g} rollout batches"
-        length += f", {float(rollouts * prompts):,.0f} prompts (with repetition if the dataset has fewer)"
+        length = f"{args.max_steps:,} optimiser steps, {args.max_steps / steps:g} rollout batches"
     return {
         "processes": str(args.world_size),
         "rollout batch": batch,
-        "optimiser steps": f"{float(steps):g} per rollout batch, {per_step:,} completions each",
+        "optimiser steps": f"{steps:g} per rollout batch, {per_step:,} completions each",
         "length": length,
         "token credit": repr(args.make_rule()),
     }

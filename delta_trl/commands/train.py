@@ -9,23 +9,15 @@ from accelerate.logging import get_logger
 from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from ..arguments.errors import mistakes
-from ..data.columns import check_golds
 from ..evaluation.model import ModelArguments
 from ..scoring.prompts import end_tokens, stop_tokens
-from ..trainer.checks import check_model, refuse_missing_targets, refuse_too_few_rows
+from ..trainer.checks import refuse_missing_targets
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.main_process import from_main_process
 from ..trainer.trainer import DeltaGRPOTrainer
-from .dataset import load_prepared, sources
 from .folder import resume_from
-from .recipe import (
-    RunArguments,
-    get_environments,
-    get_rewards,
-    get_tools,
-    model_of_recipe,
-    parse_recipe,
-)
+from .inputs import read_inputs
+from .recipe import RunArguments, get_environments, get_tools, model_of_recipe, parse_recipe
 
 
 logger = get_logger(__name__)
@@ -63,26 +55,15 @@ def saved_model(output: str) -> str:
 
 def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig) -> DeltaGRPOTrainer:
     """The trainer of a recipe. Raises `ValueError`, `OSError` or `ImportError` for what does not fit together."""
-    data = sources(run_args, training_args)
-    rewards = get_rewards(run_args)
     source = model_of_recipe(model_args, training_args)
-    source.tokenizer()  # its error names the model
-    processor = source.processor()
     if training_args.process_index > 0:
         for room in ("data", "commands"):  # the first process says what is left out
             logging.getLogger(f"delta_trl.{room}").setLevel(logging.ERROR)
     with training_args.main_process_first():  # the other processes find its results in the cache
-        datasets = {
-            title: load_prepared(of, training_args, rewards, split, processor) for title, (of, split) in data.items()
-        }
-    train_dataset = datasets["train_dataset"]
-    refuse_too_few_rows(training_args, len(train_dataset))
-    if training_args.process_index == 0:  # grading takes time
-        check_golds(train_dataset, rewards, run_args.dataset_name)
-    # here mistakes are errors; the trainer itself only warns of them
-    check_model(training_args, processor, source.config(), source.model_name_or_path, datasets, rewards)
+        # here mistakes are errors; the trainer itself only warns of them
+        inputs = read_inputs(run_args, training_args, source)
     ends = None
-    if not isinstance(train_dataset[0]["prompt"], str):  # a chat
+    if not isinstance(inputs.datasets["train_dataset"][0]["prompt"], str):  # a chat
         ends = end_turns(training_args, source)
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` takes precedence
     training_args.model_init_kwargs = {
@@ -93,9 +74,9 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
     }
     trainer = DeltaGRPOTrainer(
         model=model_args.model_name_or_path,
-        reward_funcs=rewards,
+        reward_funcs=inputs.rewards,
         args=training_args,
-        **datasets,
+        **inputs.datasets,
         tools=get_tools(run_args) or None,
         environment_factory=get_environments(run_args),
         quantization_config=get_quantization_config(model_args),

@@ -1,20 +1,81 @@
-"""The dataset of a recipe, with what its rewards need."""
+"""What a trainer takes from a recipe: data and rewards, with all checks that need no weights."""
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from trl import GRPOConfig
 
-from ..data.columns import check_columns
+from ..data.columns import check_columns, check_golds
 from ..data.loading import drop_long_prompts, drop_rows_without_gold, load, local_format, prepare
-from .recipe import RunArguments, UsageError
+from ..evaluation.model import ModelArguments
+from ..trainer.checks import check_model, refuse_too_few_rows
+from .recipe import RunArguments, UsageError, get_rewards
 
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Inputs:
+    """
+    What a trainer takes from a recipe.
+
+    Attributes:
+        rewards (`list[Callable]`): The reward functions.
+        datasets (`dict[str, Dataset]`): `train_dataset`, and `eval_dataset` if the run evaluates.
+        config (`PretrainedConfig`): The model's; `None` if it is absent.
+        warnings (`list[str]`): Of the checks.
+        absent (`list[str]`): The model and the data that are not on this machine.
+    """
+
+    rewards: list[Callable]
+    datasets: dict[str, Dataset] = field(default_factory=dict)
+    config: Any = None
+    warnings: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+
+
+def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments) -> Inputs:
+    """
+    Load and check what a recipe names.
+
+    Args:
+        run_args ([`RunArguments`]), args (`GRPOConfig`): The recipe.
+        source ([`~evaluation.model.ModelArguments`]):
+            Its model. With `local_files_only`, what is not on this machine is no error.
+
+    Raises:
+        ValueError, OSError, ImportError: For what cannot be loaded, or does not fit together.
+    """
+    inputs = Inputs(get_rewards(run_args))
+    model = source.model_name_or_path
+    processor = None
+    try:
+        processor = source.processor()
+        inputs.config = source.config()
+    except (OSError, ValueError):  # not on this machine, or broken
+        if not source.local_files_only or Path(model).is_dir():
+            raise
+        inputs.absent.append(model)
+    for title, (of, split) in sources(run_args, args).items():
+        name = of.dataset_name
+        if source.local_files_only and not local_format(name) and not Path(name).exists():
+            inputs.absent.append(name)
+            continue
+        dataset = load_prepared(of, args, inputs.rewards, split, processor)
+        if title == "train_dataset":
+            refuse_too_few_rows(args, len(dataset))
+        if args.process_index == 0:  # grading takes time
+            inputs.warnings += check_golds(dataset, inputs.rewards, name)
+        inputs.datasets[title] = dataset
+    if inputs.config:
+        inputs.warnings += check_model(args, processor, inputs.config, model, inputs.datasets, inputs.rewards)
+    return inputs
 
 
 def load_prepared(
