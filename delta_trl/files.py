@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import secrets
 import shutil
 from pathlib import Path
@@ -28,28 +27,34 @@ def write_json(content: dict, path: Path) -> None:
     write_atomically((json.dumps(content, indent=2) + "\n").encode(), path)
 
 
-def differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
+def differences(before: dict, now: dict, prefix: str = "") -> dict[str, tuple[Any, Any]]:
     """The settings that differ between two records, by dotted key: (value before, value now)."""
-    before, now = _flat(before), _flat(now)
-    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return {key: (before.get(key), now.get(key)) for key in keys}
+    found = {}
+    for name in {**before, **now}:
+        key = f"{prefix}{name}"
+        old = before.get(name)
+        new = now.get(name)
+        if old == new:
+            continue
+        if isinstance(old, dict | None) and isinstance(new, dict | None):
+            found |= differences(old or {}, new or {}, f"{key}.")
+        else:
+            found[key] = (old, new)
+    return found
 
 
 def in_words(differences: dict[str, tuple[Any, Any]]) -> str:
     return "; ".join(f"{key} was {before!r} and is {now!r}" for key, (before, now) in differences.items())
 
 
-def _flat(settings: dict, prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
 def checkpoints(folder: Path) -> dict[int, Path]:
     """The checkpoints of a run by their optimiser steps, in order; complete or not."""
-    found = {path: re.fullmatch(r"checkpoint-(\d+)", path.name) for path in folder.glob("checkpoint-*")}
-    return dict(sorted((int(step[1]), path) for path, step in found.items() if step))
+    found = {}
+    for path in folder.glob("checkpoint-*"):
+        step = path.name.removeprefix("checkpoint-")
+        if step.isdecimal():
+            found[int(step)] = path
+    return dict(sorted(found.items()))
 
 
 def begin_checkpoint(folder: Path) -> None:

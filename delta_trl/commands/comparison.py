@@ -93,8 +93,11 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun]]:
     refuse_call(given.seeds, launcher[0], config)
     evaluate = evaluation_command(given.benchmarks, of_eval, config.use_cpu)
     rule, arms = arms_of(given.arms, config)
-    has = {"accuracy": bool(given.benchmarks), "eval_reward": config.eval_strategy != "no"}
-    outcomes = [name for name in OUTCOMES if has.get(name, True)]
+    outcomes = [*OUTCOMES]
+    if not given.benchmarks:
+        outcomes.remove("accuracy")
+    if config.eval_strategy == "no":
+        outcomes.remove("eval_reward")
     settings: dict[str, Any] = {}
     for part in (given, of_eval, *recipe):
         settings |= vars(part)

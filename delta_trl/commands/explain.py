@@ -45,12 +45,11 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     Raises:
         ValueError, OSError: If there is no such rule or model, a line does not fit it, or nothing can be written.
     """
-    try:
-        rule = make_rule(args.token_credit)
-        if rule.credits_micro_batches:
-            raise ValueError("it credits micro-batches, as the policy moves. There are none without training.")
-    except ValueError as error:
-        raise UsageError(f"--token_credit {args.token_credit}: {error}") from error
+    rule = make_rule(args.token_credit)
+    if rule.credits_micro_batches:
+        raise UsageError(
+            f"rule {args.token_credit!r} credits micro-batches, as the policy moves. There are none without training."
+        )
     output = Path(args.output_dir)
     tokenizer = args.tokenizer()
     config = args.config()
@@ -66,17 +65,19 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         credit = Credit(torch.ones_like(tokens.advantages), advantages=tokens.advantages)
     columns = token_columns(tokens, credit, ("log_probs", "entropies"))
     texts = TokenTexts(tokenizer)
-    records = [
-        {
+    records = []
+    for i, row in enumerate(rows):
+        ids = row["token_ids"]
+        record = {
             **row,
-            **{name: column[i, : len(row["token_ids"])].tolist() for name, column in columns.items()},
             "step": 0,
             "prompt_index": row["group"],
             "rewards": [("reward", row["reward"])],
-            "tokens": texts.of_sequence(row["token_ids"]),
+            "tokens": texts.of_sequence(ids),
         }
-        for i, row in enumerate(rows)
-    ]
+        for name, column in columns.items():
+            record[name] = column[i, : len(ids)].tolist()
+        records.append(record)
     write_records(records, output, step=0)
     model = f"{args.model_name_or_path}, without training: the file as one rollout batch"
     return write_report(output, output / "report.html", settings={"model": model, "token_credit": repr(rule)})
@@ -93,11 +94,10 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
     if row["token_ids"] is None:
         row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
         row["turns"] = [1] * len(row["token_ids"])
-    check_ids(row["prompt_ids"], tokenizer, config, "the prompt")
-    check_ids(row["token_ids"], tokenizer, config, "the completion")
-    ids = row["prompt_ids"] + row["token_ids"]
-    problems = check_ids(ids, tokenizer, config, "it")
-    if too_long := beyond_context(len(ids), config):
-        problems.append(f"it has {len(ids):,} tokens, {too_long}.")
-    for problem in problems:
-        raise ValueError(problem)
+    problems = []
+    for what, part in ("the prompt", "prompt_ids"), ("the completion", "token_ids"):
+        problems += check_ids(row[part], tokenizer, config, what)
+    if too_long := beyond_context(len(row["prompt_ids"] + row["token_ids"]), config):
+        problems.append(f"it is {too_long}.")
+    if problems:
+        raise ValueError(" ".join(problems))

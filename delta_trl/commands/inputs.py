@@ -42,7 +42,8 @@ class Inputs:
 
 def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments) -> Inputs:
     """
-    Load and check what a recipe names.
+    Load and check what a recipe names. Leaves out rows that cannot be graded, or have longer prompts than
+    `max_prompt_length`.
 
     Args:
         run_args ([`RunArguments`]), args (`GRPOConfig`): The recipe.
@@ -67,7 +68,16 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
         if source.local_files_only and not local_format(name) and not Path(name).exists():
             inputs.absent.append(name)
             continue
-        dataset = load_prepared(of, args, inputs.rewards, split, processor)
+        dataset = load_prepared(of, split)
+        inputs.warnings += check_columns(dataset, inputs.rewards, run_args.reward_funcs, name)
+        dataset = drop_rows_without_gold(dataset, inputs.rewards, name)
+        if processor:
+            refuse_pictures(dataset, processor, name)
+        if processor and run_args.max_prompt_length is not None:
+            tokenizer = getattr(processor, "tokenizer", processor)
+            dataset = drop_long_prompts(
+                dataset, tokenizer, run_args.max_prompt_length, name, args.chat_template_kwargs
+            )
         if title == "train_dataset":
             refuse_too_few_rows(args, len(dataset))
         if args.process_index == 0:  # grading takes time
@@ -78,22 +88,12 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
     return inputs
 
 
-def load_prepared(
-    run_args: RunArguments,
-    args: GRPOConfig,
-    rewards: list[Callable],
-    split: str,
-    processor: PreTrainedTokenizerBase | ProcessorMixin | None = None,
-) -> Dataset:
-    """
-    Load a split, bring it into TRL's columns, and leave out rows that cannot be graded or, if the processor is given,
-    have longer prompts than `max_prompt_length`. Raises `ValueError` like the functions of `data/loading.py`, and for
-    a column that TRL would hand to the model as pictures, if the processor is that of a text model.
-    """
+def load_prepared(run_args: RunArguments, split: str) -> Dataset:
+    """Load a split, and bring it into TRL's columns. Raises `ValueError` like the functions of `data/loading.py`."""
     name = run_args.dataset_name
     if local_format(name) and split.partition("[")[0] not in ("train", "test"):
         raise UsageError(f"{name} is a file, which has no split {split!r}: name the file with the rows that you mean.")
-    dataset = prepare(
+    return prepare(
         load(name, run_args.dataset_config, split, run_args.dataset_format),
         column_mapping=run_args.column_mapping,
         prompt_template=run_args.prompt_template,
@@ -101,18 +101,15 @@ def load_prepared(
         conversational=run_args.conversational,
         name=name,
     )
-    for warning in check_columns(dataset, rewards, run_args.reward_funcs, name):
-        logger.warning(warning)
-    dataset = drop_rows_without_gold(dataset, rewards, name)
+
+
+def refuse_pictures(dataset: Dataset, processor: PreTrainedTokenizerBase | ProcessorMixin, name: str) -> None:
+    """Raise `UsageError` for a column that TRL would hand to a text model as pictures."""
     pictures = {"image", "images"} & set(dataset.column_names)
     if pictures and isinstance(processor, PreTrainedTokenizerBase):
         raise UsageError(
             f"{name}: TRL takes the column {pictures.pop()!r} for pictures, which the model does not read. Rename it."
         )
-    if processor is None or run_args.max_prompt_length is None:
-        return dataset
-    tokenizer = getattr(processor, "tokenizer", processor)
-    return drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, args.chat_template_kwargs)
 
 
 def sources(run_args: RunArguments, args: GRPOConfig) -> dict[str, tuple[RunArguments, str]]:

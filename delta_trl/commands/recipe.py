@@ -79,7 +79,6 @@ class RunArguments:
 
     def __post_init__(self):
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
-        self.reward_funcs = [name for names in self.reward_funcs for name in names.split(",") if name]
         if unknown := set(self.reward_kwargs) - set(self.reward_funcs):
             raise UsageError(
                 f"reward_kwargs names {sorted(unknown)}, which are not among reward_funcs: {self.reward_funcs}."
@@ -137,8 +136,8 @@ def parse_recipe(
 def silent_problem(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> str | None:
     """What TRL would not say of options that do not fit together."""
     default = type(model_args)()
-    options = [name for name in vars(model_args) if name.startswith("lora_")]
-    of_lora = [name for name in options if getattr(model_args, name) != getattr(default, name)]
+    options = vars(model_args).items()
+    of_lora = [name for name, value in options if name.startswith("lora_") and value != getattr(default, name)]
     if not model_args.model_name_or_path:
         return "`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path."
     if Path(model_args.model_name_or_path, "adapter_config.json").is_file():

@@ -163,22 +163,21 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
     assert "One seed cannot tell" in printed
     for arm in ("none", "delta"):
         assert (folder / "seed-0" / f"{arm}.log").read_text().count("training from the start") == 1
-    content = json.loads((folder / "compare.json").read_text())
-    assert content["seeds"] == [0]
+    assert read(folder / "compare.json")["seeds"] == [0]
     assert not (folder / "seed-1" / "delta").exists()
 
     broken.unlink()
-    first = (folder / "seed-0" / "delta" / "trainer_state.json").stat().st_mtime_ns
+    finished = folder / "seed-0" / "delta" / "trainer_state.json"
+    first = finished.stat().st_mtime_ns
     assert main(call) == 0
     printed = capsys.readouterr().out
     assert "4 runs, 2 to do" in printed
-    assert (folder / "seed-0" / "delta" / "trainer_state.json").stat().st_mtime_ns == first
+    assert finished.stat().st_mtime_ns == first
     assert "left out" not in (folder / "compare.md").read_text()
     assert "95 % interval" in printed
-    reached = json.loads((folder / "compare.json").read_text())["reached"]
-    for arm, found in reached.items():
+    for arm, found in read(folder / "compare.json")["reached"].items():
         for seed in (0, 1):
-            history = json.loads((folder / f"seed-{seed}" / arm / "trainer_state.json").read_text())["log_history"]
+            history = read(folder / f"seed-{seed}" / arm / "trainer_state.json")["log_history"]
             rewards = [entry["reward"] for entry in history if "reward" in entry]
             assert found["training_reward"][seed] == pytest.approx(np.mean(rewards))
             assert found["training_reward_at_end"][seed] == rewards[-1]
@@ -203,11 +202,14 @@ def test_models_are_evaluated_on_benchmarks(tmp_path):
     call += ["--benchmarks", str(tmp_path / "train.jsonl"), "--eval_reward", "tests.corpus.tiny.reward_letters"]
     call += ["--eval_num_generations", "1", "--eval_max_completion_length", "8", "--eval_batch_size", "16"]
     assert main(call) == 0
-    assert json.loads((folder / "plan.json").read_text())["primary"] == "accuracy"
-    reached = json.loads((folder / "compare.json").read_text())["reached"]
-    for arm, found in reached.items():
+    assert read(folder / "plan.json")["primary"] == "accuracy"
+    for arm, found in read(folder / "compare.json")["reached"].items():
         lines = (folder / "seed-0" / arm / "benchmarks" / "train.jsonl").read_text().splitlines()
         assert found["accuracy"] == pytest.approx([np.mean([json.loads(line)["reward"] for line in lines])])
+
+
+def read(file: Path) -> dict:
+    return json.loads(file.read_text())
 
 
 def prompts(run: Path) -> list[str]:

@@ -20,6 +20,9 @@ MODEL = ROOT / "recipes/quickstart/model"
 WORKED = "ones {a}+{b}={c} write {c} carry 0\n\\boxed{{{answer}}}"
 
 
+PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, reward in (("2", 1), ("3", 0))]
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Three prompts, interleaved, with right and wrong completions of different lengths."""
@@ -34,32 +37,31 @@ def data(tmp_path_factory):
     return path
 
 
+def explain(**options) -> int:
+    return main(["explain", *(f"--{name}={value}" for name, value in options.items())])
+
+
 def test_records_and_report(data, tmp_path, capsys):
     rows = list(map(json.loads, data.read_text().split("\n")[:10]))
-    options = {"model_name_or_path": MODEL, "data": data, "output_dir": tmp_path, "batch_size": 3, "dtype": "float32"}
-    options |= {"token_credit": "delta:token_gradient=output_row"}
-    assert main(["explain", *(f"--{name}={value}" for name, value in options.items())]) == 0
+    rule = "delta:token_gradient=output_row"
+    options = {"token_credit": rule, "batch_size": 3, "dtype": "float32"}
+    assert explain(model_name_or_path=MODEL, data=data, output_dir=tmp_path, **options) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
-    run = read_run(tmp_path)
-    by_prompt = {}
-    for row in rows:
-        by_prompt.setdefault(row["prompt"], []).append((row["completion"], row["reward"]))
-    assert {g.prompt: [("".join(c.tokens), c.reward) for c in g.completions] for g in run.groups} == by_prompt
-    completions = [c for group in run.groups for c in group.completions]
-    assert all((c.side == 0) == (c.reward is None or len(group.completions) == 1) for group in run.groups
-               for c in group.completions)  # fmt: skip
+    groups = read_run(tmp_path).groups
+    assert [group.prompt for group in groups] == ["2+3=", "4+4=", "1+6="]
 
     # one sequence at a time, without padding
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float64)
-    vectors, advantages = [], []
-    for group in run.groups:
+    vectors, advantages, ours = [], [], []
+    for group in groups:
+        lines = [row for row in rows if row["prompt"] == group.prompt]
+        rewards = np.array([row["reward"] for row in lines if row["reward"] is not None])
         prompt = tokenizer(group.prompt).input_ids
-        rewards = np.array([c.reward for c in group.completions if c.reward is not None])
-        spread = rewards.std(ddof=1) + 1e-4 if len(rewards) > 1 else np.inf
-        for c in group.completions:
-            ids = torch.tensor(prompt + tokenizer("".join(c.tokens), add_special_tokens=False).input_ids)
+        for c, row in zip(group.completions, lines, strict=True):
+            assert ("".join(c.tokens), c.reward) == (row["completion"], row["reward"])
+            ids = torch.tensor(prompt + tokenizer(row["completion"], add_special_tokens=False).input_ids)
             output = model(input_ids=ids[None], output_hidden_states=True)
             predicted = slice(len(prompt) - 1, -1)
             distribution = output.logits[0, predicted].log_softmax(dim=-1)
@@ -67,13 +69,16 @@ def test_records_and_report(data, tmp_path, capsys):
             np.testing.assert_allclose(c.log_probs, log_probs.detach(), atol=1e-4)
             entropy = torch.distributions.Categorical(logits=distribution).entropy()
             np.testing.assert_allclose(c.entropies, entropy.detach(), atol=1e-4)
-            advantage = 0.0 if c.reward is None else (c.reward - rewards.mean()) / spread
-            advantages += [advantage] * len(log_probs)
+            advantage = 0.0
+            if c.reward is not None:
+                advantage = (c.reward - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
             assert c.advantage == pytest.approx(advantage, abs=1e-5)
-            hidden = output.hidden_states[-1][0, predicted]
-            vectors.append(((1 - log_probs.exp())[:, None] * hidden).detach())
+            assert c.side == np.sign(advantage)
+            advantages += [advantage] * len(log_probs)
+            vectors.append(((1 - log_probs.exp())[:, None] * output.hidden_states[-1][0, predicted]).detach())
+            ours.append(c.coefficients)
     expected, _ = oracle.coefficients(torch.cat(vectors), advantages)
-    ours = np.concatenate([c.coefficients for c in completions])
+    ours = np.concatenate(ours)
     np.testing.assert_allclose(ours, expected, atol=1e-3)
     assert ours.std() > 0.05
 
@@ -87,16 +92,12 @@ def test_a_tool_s_text_gets_no_credit(tmp_path, rule):
     """Lines with the tokens and turns that a run records."""
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     turns = [1, 1, 0, 0, 2]
-    texts = {"1+1=2": 1.0, "1+1=3": 0.0}
-    rows = [
-        {"prompt": "1+1=", "completion": text, "reward": reward, "turns": turns}
-        | {"token_ids": tokenizer(text).input_ids}
-        for text, reward in texts.items()
-    ]
+    rows = [{**row, "completion": f"1+1={row['completion']}", "turns": turns} for row in PAIR]
+    for row in rows:
+        row["token_ids"] = tokenizer(row["completion"]).input_ids
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
-    options = {"model_name_or_path": MODEL, "data": data, "output_dir": tmp_path, "rule": rule}
-    assert main(["explain", *(f"--{name}={value}" for name, value in options.items())]) == 0
+    assert explain(model_name_or_path=MODEL, data=data, output_dir=tmp_path, rule=rule) == 0
     [group] = read_run(tmp_path).groups
     for c in group.completions:
         assert c.turns.tolist() == turns
@@ -111,9 +112,6 @@ def test_a_tool_s_text_gets_no_credit(tmp_path, rule):
 # --- mistakes: one line, before anything slow ---
 
 
-PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, reward in (("2", 1), ("3", 0))]
-
-
 @pytest.fixture
 def refused(tmp_path, capsys):
     """The error of a call that is refused; by default of one that is right but for the given options."""
@@ -122,8 +120,7 @@ def refused(tmp_path, capsys):
     def refused(row=None, **options):
         (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, [*PAIR, {**PAIR[0], **(row or {})}])))
         given = {"model_name_or_path": tmp_path / "model", "data": tmp_path / "data.jsonl"}
-        given |= {"output_dir": tmp_path / "out", **options}
-        assert main(["explain", *(f"--{name}={value}" for name, value in given.items())]) == 2
+        assert explain(**{**given, "output_dir": tmp_path / "out", **options}) == 2
         assert not (tmp_path / "out").exists()
         *_, line = capsys.readouterr().err.splitlines()  # after what transformers has to say
         assert line.startswith("delta-trl: error: ")
@@ -144,8 +141,8 @@ def test_what_the_model_cannot_read_names_the_line(refused, tmp_path):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("token_credit", "dleta", "--token_credit dleta: rule 'dleta'"),
-        ("rule", "fipo", "--token_credit fipo: it credits micro-batches"),
+        ("token_credit", "dleta", "rule 'dleta': expected one of"),
+        ("rule", "fipo", "rule 'fipo' credits micro-batches"),
         ("batch_size", 0, "batch_size=0"),
         ("model_name_or_path", "../model", "model_name_or_path='../model': there is no such file or folder"),
     ],

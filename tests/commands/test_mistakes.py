@@ -104,6 +104,10 @@ def call(folder, monkeypatch, capsys):
     return call
 
 
+def files(folder):
+    return {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+
+
 @pytest.mark.parametrize(
     ("words", "flags", "name"),
     [
@@ -115,12 +119,12 @@ def call(folder, monkeypatch, capsys):
     ],
 )
 def test_mistakes_are_named(folder, call, words, flags, name):
-    before = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    before = files(folder)
     code, printed = call(words, *flags)
     assert code == 2
     assert "error: " in printed
     assert name in printed
-    assert {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"} == before
+    assert files(folder) == before
 
 
 WARNINGS = {
@@ -143,7 +147,7 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
     "words",
     [
         "--token_credit delta:lambda_max=1.5",
-        "--reward_funcs math_reward, tests.corpus.tiny.reward_letters",
+        "--reward_funcs math_reward tests.corpus.tiny.reward_letters",
         "--max_prompt_length 12 --column_mapping {solution:\x1fanswer}",
     ],
 )

@@ -80,18 +80,32 @@ def test_batches(recipe, capsys):
     assert "warning" not in out
 
 
+SETTINGS_OF_THE_PAPER = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "beta": 0.0,
+    "entropy_coef": 0.0,
+    "learning_rate": 1e-6,
+    "weight_decay": 0.1,
+    "lr_scheduler_type": "constant",
+    "warmup_steps": 0,
+    "max_grad_norm": 1.0,
+    "scale_rewards": "group",
+    "vllm_max_model_length": 2048 + 20480,
+    "vllm_importance_sampling_correction": False,
+    "loss_type": "dapo",
+    "epsilon": 0.2,
+    "epsilon_high": 0.28,
+    "delta": 10.0,
+}
+
+
 @pytest.mark.parametrize("recipe", PAPER_RECIPES)
 def test_settings_of_the_paper(recipe):
     run_args, args, _ = arguments(recipe)
-    assert (args.temperature, args.top_p, args.beta, args.entropy_coef) == (1.0, 1.0, 0.0, 0.0)
+    assert {name: getattr(args, name) for name in SETTINGS_OF_THE_PAPER} == SETTINGS_OF_THE_PAPER
     assert args.optim.value.startswith("adamw")
-    assert (args.learning_rate, args.weight_decay) == (1e-6, 0.1)
-    assert (args.lr_scheduler_type, args.warmup_steps, args.max_grad_norm) == ("constant", 0, 1.0)
-    assert args.scale_rewards == "group"
     assert run_args.max_prompt_length == 2048
-    assert args.vllm_max_model_length == 2048 + 20480
-    assert not args.vllm_importance_sampling_correction
-    assert (args.loss_type, args.epsilon, args.epsilon_high, args.delta) == ("dapo", 0.2, 0.28, 10.0)
     assert args.make_rule() == DelTA(refinement_steps=1, lambda_min=0.8, lambda_max=1.2)
 
 

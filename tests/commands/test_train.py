@@ -21,20 +21,23 @@ def make_checkpoint(folder, step, whole=True):
 def test_what_counts_as_going_on(tmp_path):
     PartialState()  # as the arguments of a training have it, for the logger
     run = tmp_path / "run"
-    assert resume_from(None, str(run)) is None
-    assert resume_from("true", str(run)) is None  # as launchers restart a run that has no checkpoint yet
+    output = str(run)
+    assert resume_from(None, output) is None
+    assert resume_from("true", output) is None  # as launchers restart a run that has no checkpoint yet
     run.mkdir()
     (run / "notes.txt").touch()
-    assert resume_from("false", str(run)) is None
+    assert resume_from("false", output) is None
     (run / "training_settings.json").touch()  # the first step failed
-    assert resume_from(None, str(run)) is None
+    assert resume_from(None, output) is None
     make_checkpoint(run, 4, whole=False)
-    assert resume_from("true", str(run)) is None
-    with pytest.raises(UsageError, match="output_dir"):
-        resume_from(None, str(run))
+    assert resume_from("true", output) is None
+    with pytest.raises(UsageError, match=r"\(checkpoint-4\), which .*Choose another folder\.$"):
+        resume_from(None, output)
     make_checkpoint(run, 2)
-    assert resume_from("true", str(run)) is True
-    assert resume_from(f"{run}/checkpoint-2", str(run)) == f"{run}/checkpoint-2"
+    assert resume_from("true", output) is True
+    with pytest.raises(UsageError, match="go on with its run"):
+        resume_from(None, output)
+    assert resume_from(f"{run}/checkpoint-2", output) == f"{run}/checkpoint-2"
 
 
 @pytest.mark.parametrize("name", ["trainer_state.json", "config.json", "adapter_config.json"])
@@ -92,8 +95,9 @@ def test_the_best_checkpoint_is_kept(tmp_path, capsys):
     assert main(["inspect", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "run" / "report.html")
     assert "<article>" in (tmp_path / "run" / "report.html").read_text()
-    assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["best_metric"] == 0.75
+    state = tmp_path / "run" / "trainer_state.json"
+    assert json.loads(state.read_text())["best_metric"] == 0.75
     assert main(["train", "--config", recipe]) == 2
     assert "output_dir" in capsys.readouterr().err
     assert main(["train", "--config", recipe, "--resume_from_checkpoint", "true", "--max_steps", "5"]) == 0
-    assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["global_step"] == 5
+    assert json.loads(state.read_text())["global_step"] == 5

@@ -67,8 +67,6 @@ def test_columns_are_renamed_at_once():
         assert [dict(row) for row in prepare(Dataset.from_list(rows), dict(order))] == expected
     del mapping["solution"]  # a column that has the new name already is replaced
     assert prepare(Dataset.from_list(rows), mapping).to_list() == [{"prompt": "1+1?", "solution": "2"}]
-    with pytest.raises(ValueError, match="must all be different"):
-        prepare(Dataset.from_list([{"prompt": "p", **ROWS[0]}]), {"question": "prompt", "answer": "prompt"})
 
 
 def test_prompts_that_are_conversations_already():
