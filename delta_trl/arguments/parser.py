@@ -98,12 +98,8 @@ def _refuse_repeated_keys(path: str) -> None:
 
 def _named(word: str, known: set[str]) -> str:
     """An unknown option, with the one that is meant."""
-    option = word.removeprefix("--").partition("=")[0]
-    name = option.replace("-", "_")
-    meant = MEANT.get(name)
-    if meant in known:
-        return f"`{name}` (did you mean {meant!r}?)"
-    return f"`{name}`{nearest(name, known)}"
+    name = word.removeprefix("--").partition("=")[0].replace("-", "_")
+    return f"`{name}`{nearest(MEANT.get(name, name), known)}"
 
 
 def documented(arguments: type) -> type:

@@ -2,12 +2,11 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from trl import GRPOConfig
 
 from ..data.columns import check_columns, check_golds
@@ -34,10 +33,10 @@ class Inputs:
     """
 
     rewards: list[Callable]
-    datasets: dict[str, Dataset] = field(default_factory=dict)
-    config: Any = None
-    warnings: list[str] = field(default_factory=list)
-    absent: list[str] = field(default_factory=list)
+    datasets: dict[str, Dataset]
+    config: Any
+    warnings: list[str]
+    absent: list[str]
 
 
 def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments) -> Inputs:
@@ -53,39 +52,39 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
     Raises:
         ValueError, OSError, ImportError: For what cannot be loaded, or does not fit together.
     """
-    inputs = Inputs(get_rewards(run_args))
+    rewards = get_rewards(run_args)
     model = source.model_name_or_path
-    processor = None
+    processor = config = None
+    datasets = {}
+    warnings = []
+    absent = []
     try:
         processor = source.processor()
-        inputs.config = source.config()
+        config = source.config()
     except (OSError, ValueError):  # not on this machine, or broken
         if not source.local_files_only or Path(model).is_dir():
             raise
-        inputs.absent.append(model)
+        absent.append(model)
     for title, (of, split) in sources(run_args, args).items():
         name = of.dataset_name
         if source.local_files_only and not local_format(name) and not Path(name).exists():
-            inputs.absent.append(name)
+            absent.append(name)
             continue
         dataset = load_prepared(of, split)
-        inputs.warnings += check_columns(dataset, inputs.rewards, run_args.reward_funcs, name)
-        dataset = drop_rows_without_gold(dataset, inputs.rewards, name)
-        if processor:
-            refuse_pictures(dataset, processor, name)
-        if processor and run_args.max_prompt_length is not None:
+        warnings += check_columns(dataset, rewards, run_args.reward_funcs, name)
+        dataset = drop_rows_without_gold(dataset, rewards, name)
+        limit = run_args.max_prompt_length
+        if processor and limit is not None:
             tokenizer = getattr(processor, "tokenizer", processor)
-            dataset = drop_long_prompts(
-                dataset, tokenizer, run_args.max_prompt_length, name, args.chat_template_kwargs
-            )
+            dataset = drop_long_prompts(dataset, tokenizer, limit, name, args.chat_template_kwargs)
         if title == "train_dataset":
             refuse_too_few_rows(args, len(dataset))
         if args.process_index == 0:  # grading takes time
-            inputs.warnings += check_golds(dataset, inputs.rewards, name)
-        inputs.datasets[title] = dataset
-    if inputs.config:
-        inputs.warnings += check_model(args, processor, inputs.config, model, inputs.datasets, inputs.rewards)
-    return inputs
+            warnings += check_golds(dataset, rewards, name)
+        datasets[title] = dataset
+    if config:
+        warnings += check_model(args, processor, config, model, datasets, rewards)
+    return Inputs(rewards, datasets, config, warnings, absent)
 
 
 def load_prepared(run_args: RunArguments, split: str) -> Dataset:
@@ -101,15 +100,6 @@ def load_prepared(run_args: RunArguments, split: str) -> Dataset:
         conversational=run_args.conversational,
         name=name,
     )
-
-
-def refuse_pictures(dataset: Dataset, processor: PreTrainedTokenizerBase | ProcessorMixin, name: str) -> None:
-    """Raise `UsageError` for a column that TRL would hand to a text model as pictures."""
-    pictures = {"image", "images"} & set(dataset.column_names)
-    if pictures and isinstance(processor, PreTrainedTokenizerBase):
-        raise UsageError(
-            f"{name}: TRL takes the column {pictures.pop()!r} for pictures, which the model does not read. Rename it."
-        )
 
 
 def sources(run_args: RunArguments, args: GRPOConfig) -> dict[str, tuple[RunArguments, str]]:

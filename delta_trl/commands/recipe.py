@@ -154,8 +154,11 @@ def silent_problem(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> str | 
 
 def get_tools(run_args: RunArguments) -> list[Callable]:
     """The tools of a recipe. Raises `ValueError` or `ImportError` for a path that names none."""
-    named = [import_dotted("tool", path, ()) for path in run_args.tools or ()]
-    return [tool for some in named for tool in (some if isinstance(some, list | tuple) else [some])]
+    tools = []
+    for path in run_args.tools or ():
+        found = import_dotted("tool", path, ())
+        tools += found if isinstance(found, list | tuple) else [found]
+    return tools
 
 
 def get_environments(run_args: RunArguments) -> Any:

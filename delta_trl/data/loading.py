@@ -141,7 +141,7 @@ def prepare(
                 f"{name}, row {number}, column 'prompt': expected a text, or a list of messages {{role, content}}, "
                 f"as in the other rows, got {prompt!r:.80}."
             )
-    template = "{prompt}" if prompt_template is None else prompt_template
+    template = prompt_template or "{prompt}"
     if "{prompt}" not in template:
         raise ValueError(f"prompt_template={template!r}: expected the text to contain {{prompt}}.")
     are_chats = conversational or system_prompt

@@ -16,7 +16,6 @@ from ..corpus import tiny
 MISTAKES = {
     "--dataset_train_split validation": "'validation'",
     "--dataset_name unreadable.jsonl --reward_funcs math_reward": "golds",
-    "--dataset_name pictures.jsonl": "'image'",
     "--config list.yaml": "dataset_name",
     "--dataset_name questions.jsonl": "dataset_format",
     "--dataset_name prompts.jsonl --reward_funcs math_reward": "'solution'",
@@ -42,7 +41,7 @@ MISTAKES = {
     "--use_peft true --lora_target_modules q_proj v_porj": "'v_proj'",
     "--model_name_or_path ../model": "no such file or folder in",
     "--model_name_or_path adapter": "is an adapter",
-    "--dataset_name lists.jsonl --reward_funcs math_reward": "one text of the reference answer",
+    "--dataset_name lists.jsonl --reward_funcs math_reward": "['2', 'two'], of type list",
     "--dataset_name empty.jsonl": "it has no rows",
     "--dataset_name broken.jsonl": "broken.jsonl, line 2: not JSON",
     "--dataset_name my_rewards.py": "expected a file of .json",
@@ -68,7 +67,6 @@ def folder(tmp_path_factory):
         "questions": [{"question": "1+1=", "answer": "2"}],
         "prompts": [{"prompt": "1+1="}],
         "blank": [{"prompt": "1+1=", "solution": " "}],
-        "pictures": [{"prompt": "1+1=", "image": "picture.png"}],
         "lists": [{"prompt": "1+1=", "solution": ["2", "two"]}],
         "unreadable": [{"prompt": "1+1=", "solution": r"\begin{tikzpicture}"}],
     }
