@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 
 from ..arguments.errors import UsageError
 from ..files import differences, in_words
@@ -27,13 +27,11 @@ def main(args: Sequence[str]) -> None:
         if "problems" in changed or "reward" in changed:
             raise UsageError(f"{name}: no problem can be compared with itself: {in_words(changed)}.")
         print(f"{name}, from A to B: {in_words(changed) or 'nothing is different'}")
-        means = []
-        for folder, settings in zip(folders, (a, b), strict=True):
+        means = {}
+        for side, folder, settings in zip("AB", folders, (a, b), strict=True):
             rewards, _, _ = read_samples(folder, name, settings[name])
-            means.append(problem_means(rewards))
-        pair = np.array(means)
-        is_scored = ~np.isnan(pair).any(axis=0)
-        pair = pair[:, is_scored]  # (2, P), of the problems that are scored in both
+            means[side] = problem_means(rewards)
+        pair = pd.DataFrame(means).dropna()  # of the problems that are scored in both
         pairs.append(pair)
         rows.append([name, *cells(pair)])
     if not pairs:
@@ -42,7 +40,7 @@ def main(args: Sequence[str]) -> None:
     if left_out:
         print(f"not compared, finished in one only: {', '.join(left_out)}")
     if len(pairs) > 1:
-        rows.append(["all problems", *cells(np.concatenate(pairs, axis=1))])
+        rows.append(["all problems", *cells(pd.concat(pairs))])
     print(table(rows))
 
 
@@ -56,11 +54,8 @@ def read_settings(folder: Path) -> dict[str, dict]:
     return found
 
 
-def cells(pair: np.ndarray) -> list[str]:
+def cells(pair: pd.DataFrame) -> list[str]:
     """Cells of the table: number of problems, both means, the mean of paired differences, its interval."""
-    a, b = pair
-    difference = a - b
-    means = ["?", "?", "?"]
-    if len(a):
-        means = [mean(values.mean()) for values in (a, b, difference)]
-    return [str(len(a)), *means, interval(bootstrap_interval(difference))]
+    difference = pair["A"] - pair["B"]
+    means = [mean(values.mean()) for values in (pair["A"], pair["B"], difference)]
+    return [str(len(pair)), *means, interval(bootstrap_interval(difference))]

@@ -7,6 +7,7 @@ A missing reward is NaN: it counts as no sample, never as 0.
 import math
 
 import numpy as np
+import pandas as pd
 
 
 RESAMPLES = 10_000
@@ -15,22 +16,9 @@ ENOUGH = 10  # problems, or an audit's prompts: of 3, intervals of 95 % hold the
 ROUNDING = 1e-12  # values that differ by no more are equal
 
 
-def problem_means(rewards: np.ndarray) -> np.ndarray:  # (P, k) -> (P,)
-    """Each problem's mean reward over its scored samples; NaN for a problem without any."""
-    scored = ~np.isnan(rewards)
-    counts = scored.sum(axis=1)
-    totals = np.where(scored, rewards, 0.0).sum(axis=1)
-    unscored = np.full(len(rewards), np.nan)
-    return np.divide(totals, counts, out=unscored, where=counts > 0)
-
-
-def avg_at_k(rewards: np.ndarray) -> float:
-    """avg@k: the mean over problems of their mean reward. NaN if nothing was scored."""
-    means = problem_means(rewards)
-    means = means[~np.isnan(means)]
-    if len(means) == 0:
-        return math.nan
-    return float(means.mean())
+def problem_means(rewards: np.ndarray) -> pd.Series:  # (P, k) -> (P,)
+    """Each problem's mean reward over its scored samples; NaN for a problem without any. Their mean is avg@k."""
+    return pd.DataFrame(rewards).mean(axis=1)
 
 
 def pass_at_k(rewards: np.ndarray, k: int) -> float:
@@ -39,34 +27,29 @@ def pass_at_k(rewards: np.ndarray, k: int) -> float:
     for n scored samples, of which c are right (a reward of at least 1). NaN if any scored problem has fewer than k
     samples: leaving it out would change the set of problems.
     """
-    n = np.isfinite(rewards).sum(axis=1)
-    right = (rewards >= 1.0).sum(axis=1)
-    is_scored = n > 0
-    n = n[is_scored, None]
-    wrong = n - right[is_scored, None]
-    if len(n) == 0 or n.min() < k:
-        return math.nan
-    # C(n - c, k) / C(n, k) = Π_{i < k} (n - c - i) / (n - i); a factor is 0 where fewer than k are wrong
-    i = np.arange(k)
-    factors = np.maximum(wrong - i, 0) / (n - i)
-    none_is_right = factors.prod(axis=1)
-    return float(1.0 - none_is_right.mean())
+    passes = []
+    for row in rewards:
+        scored = row[~np.isnan(row)]
+        n = len(scored)
+        wrong = np.sum(scored < 1.0)
+        if 0 < n < k:
+            return math.nan
+        if n:
+            none_is_right = math.comb(wrong, k) / math.comb(n, k)
+            passes.append(1.0 - none_is_right)
+    return float(np.mean(passes)) if passes else math.nan
 
 
-def bootstrap_interval(values: np.ndarray) -> tuple[float, float]:  # (P,)
+def bootstrap_interval(values: pd.Series) -> tuple[float, float]:  # (P,)
     """
     Percentile bootstrap interval, of 95 %, of the mean over problems of their mean rewards, or in a paired comparison
     of their differences. NaN is left out. The interval is NaN with fewer than `ENOUGH` problems, or if all values are
     equal: it would be far too narrow.
     """
-    values = values[~np.isnan(values)]
-    if len(values) < ENOUGH or np.ptp(values) <= ROUNDING:
+    found = values.dropna().to_numpy()
+    if len(found) < ENOUGH or np.ptp(found) <= ROUNDING:
         return math.nan, math.nan
     rng = np.random.default_rng(0)
-    n = len(values)
-    means = []
-    for _ in range(RESAMPLES):
-        resample = values[rng.integers(0, n, n)]
-        means.append(resample.mean())
+    means = [rng.choice(found, len(found)).mean() for _ in range(RESAMPLES)]
     low, high = np.quantile(means, ENDS)
     return float(low), float(high)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arguments.errors import UsageError
 from ..files import differences, in_words
-from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
+from .metrics import bootstrap_interval, pass_at_k, problem_means
 
 
 # What samples and scores: `latex2sympy2_extended` parses for `math-verify`
@@ -60,10 +60,9 @@ def versions() -> dict[str, str]:
     """The versions of what samples and scores, as far as it is installed; of rewards and sandbox, a hash of each."""
     found = {one.name: one.version for one in distributions() if one.name in PACKAGES}
     for room in ("rewards", "sandbox"):
-        code = hashlib.sha256()
-        for path in sorted((Path(__file__).parents[1] / room).rglob("*.py")):
-            code.update(path.read_bytes())
-        found[room] = code.hexdigest()[:16]
+        files = sorted((Path(__file__).parents[1] / room).rglob("*.py"))
+        code = b"".join(path.read_bytes() for path in files)
+        found[room] = hashlib.sha256(code).hexdigest()[:16]
     return found
 
 
@@ -78,8 +77,7 @@ def finished(folder: Path, name: str, settings: dict) -> bool:
     if not path.is_file():
         return False
     before = read_results(path)["settings"]
-    now = json.loads(json.dumps(settings))
-    changed = differences(before, now)
+    changed = differences(before, settings)
     if changed:
         raise UsageError(
             f"{path} holds results of other settings: {in_words(changed)}. Use the same settings, or another "
@@ -94,11 +92,11 @@ def numbers(samples: np.ndarray) -> dict:
     k = rewards.shape[1]
     powers = [2**i for i in range(k.bit_length())]
     passes = {str(n): number(pass_at_k(rewards, n)) for n in sorted({*powers, k})}
-    low, high = bootstrap_interval(problem_means(rewards))
+    means = problem_means(rewards)
     return {
         "problems": len(rewards),
-        "avg_at_k": number(avg_at_k(rewards)),
-        "interval": [number(low), number(high)],
+        "avg_at_k": number(means.mean()),
+        "interval": list(map(number, bootstrap_interval(means))),
         "pass_at_k": passes,
         "truncated": float(truncated.mean()),
         "mean_length": float(lengths.mean()),
