@@ -32,7 +32,7 @@ from transformers import PrinterCallback
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import Given
-from delta_trl.evaluation.paired import interval
+from delta_trl.evaluation.paired import t_test
 from delta_trl.report import write_report
 
 from .studies.tasks.models import make_model, make_tokenizer, warm_up
@@ -205,7 +205,7 @@ def main() -> None:
     for measured in ("mean_reward", "after"):
         of_arms = by_arm[measured]
         for arm in ("turns", "own_turn"):
-            mean, half = interval(of_arms[arm] - of_arms["outcome"])
+            mean, half, _ = t_test(of_arms[arm] - of_arms["outcome"])
             print(f"{measured}: {arm} - outcome {mean:+.3f} ± {half:.3f}")
     print(f"reports: {args.output_dir}/*/report.html")
 

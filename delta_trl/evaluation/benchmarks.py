@@ -5,7 +5,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,11 @@ BOXED = "{prompt}\nPlease reason step by step, and put your final answer within 
 PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
 LETTER = "{prompt}\n\nPlease reason step by step, and put the letter of your choice within \\boxed{}."
 # The first of these columns that a dataset has decides reward and template
-KINDS = {"tests": ("code_reward", PROGRAM), "choices": ("math_reward", LETTER), "prompt": ("math_reward", BOXED)}
+KINDS = {"tests": ("code_reward", PROGRAM), "choices": ("math_reward", LETTER)}
+OTHERS = ("math_reward", BOXED)  # of a dataset that has none of these columns
 NUMBER = "_problem_number"  # a column that no file has
+# Options that say where and which. All others, and the settings of the benchmark, decide what is sampled
+NO_SETTINGS = ("benchmarks", "output_dir", "use_cpu")
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,15 @@ class Benchmark:
 
 MATHARENA = ("aime_2025", "aime_2026", "hmmt_feb_2025", "hmmt_nov_2025", "hmmt_feb_2026", "brumo_2025")
 BENCHMARKS = {
-    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", None, "train", "matharena"),
-    **{name: Benchmark(f"MathArena/{name}", None, "train", "matharena") for name in MATHARENA},
-    "math_500": Benchmark("HuggingFaceH4/MATH-500", None, "test", "matharena"),
+    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", format="matharena"),
+    **{name: Benchmark(f"MathArena/{name}", format="matharena") for name in MATHARENA},
+    "math_500": Benchmark("HuggingFaceH4/MATH-500", split="test", format="matharena"),
     "gsm8k": Benchmark("openai/gsm8k", "main", "test", "gsm8k"),
-    "humanevalplus": Benchmark("evalplus/humanevalplus", None, "test", "humanevalplus"),
-    "mbppplus": Benchmark("evalplus/mbppplus", None, "test", "mbppplus"),
+    "humanevalplus": Benchmark("evalplus/humanevalplus", split="test", format="humanevalplus"),
+    "mbppplus": Benchmark("evalplus/mbppplus", split="test", format="mbppplus"),
     "livecodebench": Benchmark("lighteval/code_generation_lite", "v6", "test", "livecodebench"),
     "gpqa_diamond": Benchmark("Idavidrein/gpqa", "gpqa_diamond", "train", "gpqa"),
-    "mmlu_pro": Benchmark("TIGER-Lab/MMLU-Pro", None, "test", "mmlu_pro", 600),
+    "mmlu_pro": Benchmark("TIGER-Lab/MMLU-Pro", split="test", format="mmlu_pro", num_problems=600),
 }
 GROUPS = {
     "paper_math": list(BENCHMARKS)[:7],
@@ -65,7 +68,7 @@ def find(given: str, known: dict[str, Any], own: Callable[[str], Any], groups: I
     """
     label, _, source = given.partition("=")
     if label in known:
-        return label, replace(known[label], source=source) if source else known[label]
+        return label, replace(known[label], source=source or known[label].source)
     if local_format(given):
         return Path(given).stem, own(given)
     names = [*known, *groups]
@@ -107,36 +110,37 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
     """
     dataset_format = args.dataset_format or benchmark.format
     loaded = load(benchmark.source, benchmark.config, benchmark.split, dataset_format)
-    dataset = prepare(loaded, name=benchmark.source)
-    dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
-    fitting, asking = next(kind for column, kind in KINDS.items() if column in dataset.column_names)
+    fitting, asking = next((kind for column, kind in KINDS.items() if column in loaded.column_names), OTHERS)
+    is_named = benchmark.format is not None  # a file's prompts stay as they are
+    template = args.prompt_template or (asking if is_named else None)
+    conversational = args.conversational
+    if conversational is None:
+        conversational = is_named and chats
+    dataset = prepare(loaded, None, template, args.system_prompt, conversational, benchmark.source)
     reward_name = args.reward or fitting
     reward = get_reward(reward_name)
     for warning in check_columns(dataset, [reward], [reward_name], benchmark.source):
         logger.warning(warning)
-    usable = drop_rows_without_gold(dataset, [reward], name)
+    numbered = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
+    usable = drop_rows_without_gold(numbered, [reward], name)
     count = len(usable)
     size = min(args.num_problems or benchmark.num_problems or count, count)
     chosen = usable.select(sorted(random.Random(0).sample(range(count), size)))
     content = hashlib.sha256()
-    for row in chosen:  # all columns: a reward may read any
+    for number in chosen[NUMBER]:
+        row = loaded[number - 1]  # all columns: a reward may read any
         content.update(json.dumps(row, sort_keys=True, default=str).encode())
-    is_named = benchmark.format is not None  # a file's prompts stay as they are
-    template = args.prompt_template
-    conversational = args.conversational
-    if is_named:
-        template = template or asking
-        conversational = chats if conversational is None else conversational
-    makes_chats = bool(conversational)
-    settings = {
+    settings = asdict(args)
+    for option in NO_SETTINGS:
+        del settings[option]
+    settings |= {
         "source": benchmark.source,
         "dataset_format": dataset_format,
         "reward": reward_name,
         "prompt_template": template,
-        "conversational": makes_chats,
+        "conversational": conversational,
         "num_problems": size,
-        "left_out": len(dataset) - count,
+        "left_out": len(loaded) - count,
         "problems": content.hexdigest()[:16],
     }
-    prepared = prepare(chosen, None, template, args.system_prompt, makes_chats, name)
-    return prepared, reward, settings
+    return chosen, reward, settings

@@ -16,42 +16,42 @@ def main(args: Sequence[str]) -> None:
     """Compare two evaluations, and print a table. Raises `UsageError` for a mistake of the user's."""
     parser = argparse.ArgumentParser(prog="delta-trl eval", allow_abbrev=False)
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), required=True)
-    folders = parser.parse_args(args).compare
-    a, b = [read_settings(folder) for folder in folders]
+    a, b = parser.parse_args(args).compare
+    in_a = finished_in(a)
+    in_b = finished_in(b)
+    in_one = ", ".join(sorted(in_a ^ in_b))
     rows = [["benchmark", "problems", "A", "B", "A - B", "95 % interval"]]
     pairs = []
-    for name in a:
-        if name not in b:
-            continue
-        changed = differences(a[name], b[name])
+    for name in sorted(in_a & in_b):
+        settings_a, means_a = read_evaluation(a, name)
+        settings_b, means_b = read_evaluation(b, name)
+        changed = differences(settings_a, settings_b)
         if "problems" in changed or "reward" in changed:
             raise UsageError(f"{name}: no problem can be compared with itself: {in_words(changed)}.")
         print(f"{name}, from A to B: {in_words(changed) or 'nothing is different'}")
-        means = {}
-        for side, folder, settings in zip("AB", folders, (a, b), strict=True):
-            rewards, _, _ = read_samples(folder, name, settings[name])
-            means[side] = problem_means(rewards)
-        pair = pd.DataFrame(means).dropna()  # of the problems that are scored in both
+        pair = pd.DataFrame({"A": means_a, "B": means_b}).dropna()  # of the problems that are scored in both
         pairs.append(pair)
         rows.append([name, *cells(pair)])
     if not pairs:
-        raise UsageError(f"No benchmark is finished in both, only {', '.join([*a, *b]) or 'none'} in one.")
-    left_out = sorted(a.keys() ^ b.keys())
-    if left_out:
-        print(f"not compared, finished in one only: {', '.join(left_out)}")
+        raise UsageError(f"No benchmark is finished in both, only {in_one or 'none'} in one.")
+    if in_one:
+        print(f"not compared, finished in one only: {in_one}")
     if len(pairs) > 1:
         rows.append(["all problems", *cells(pd.concat(pairs))])
     print(table(rows))
 
 
-def read_settings(folder: Path) -> dict[str, dict]:
-    """The settings and versions of the benchmarks that are finished in a folder, by name."""
-    found = {}
-    for path in sorted(folder.glob("*.json")):
-        if path.with_suffix(".jsonl").is_file():
-            content = read_results(path)
-            found[path.stem] = {**content["settings"], "versions": content.get("versions", {})}
-    return found
+def finished_in(folder: Path) -> set[str]:
+    """The names of the benchmarks that are finished in a folder."""
+    return {path.stem for path in folder.glob("*.json") if path.with_suffix(".jsonl").is_file()}
+
+
+def read_evaluation(folder: Path, name: str) -> tuple[dict, pd.Series]:
+    """The settings of a finished benchmark, with versions, and the mean rewards of its problems."""
+    content = read_results(folder / f"{name}.json")
+    settings = content["settings"]
+    rewards, _, _ = read_samples(folder, name, settings)
+    return {**settings, "versions": content["versions"]}, problem_means(rewards)
 
 
 def cells(pair: pd.DataFrame) -> list[str]:

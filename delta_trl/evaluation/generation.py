@@ -2,33 +2,20 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from transformers import GenerationConfig
+from trl.trainer.utils import pad
 
-from ..scoring.prompts import end_tokens
 from .arguments import EvalArguments
 
 
-class Completion(NamedTuple):
-    """Token ids, the end token included, and whether the length limit cut it off."""
-
-    ids: list[int]
-    truncated: bool
-
-
-Generate = Callable[[list[list[int]], list[int], bool], list[Completion]]
+Texts = list[list[int]]  # as token ids
+Generate = Callable[[Texts, list[int], list[int]], Texts]
 """
-From token ids of prompts, a seed for each, and whether they are chats, to a completion for each. A chat also ends with
-the token with which the chat template ends a turn.
+From token ids of prompts, a seed for each, and the tokens that end a completion, to the ids of a completion for each.
+Its last one is one of these tokens, unless the length limit cut the completion off.
 """
-
-
-def ends_of(args: EvalArguments, declared: GenerationConfig | None) -> dict[bool, list[int]]:
-    """The tokens that end a completion of a text, and of a chat."""
-    tokenizer = args.tokenizer()
-    return {chats: end_tokens(tokenizer, declared, chats) for chats in (False, True)}
 
 
 class TransformersGenerator:
@@ -41,46 +28,37 @@ class TransformersGenerator:
     """
 
     def __init__(self, args: EvalArguments):
-        tokenizer = args.tokenizer()
         self.model = args.model()
-        self.ends = ends_of(args, self.model.generation_config)
-        candidates = [tokenizer.pad_token_id, *self.ends[False], 0]
-        self.pad = next(token for token in candidates if token is not None)
+        self.pad = args.tokenizer().pad_token_id or 0  # any token will do, because it is masked
         sampling = {}
         if args.temperature > 0:
             sampling = {"temperature": args.temperature, "top_p": args.top_p, "top_k": 0}
         # used instead of the model's generation_config.json, whose settings would change the sampling
         self.model.generation_config = GenerationConfig(
             pad_token_id=self.pad,
-            bos_token_id=tokenizer.bos_token_id,
             max_new_tokens=args.max_completion_length,
             do_sample=bool(sampling),
             **sampling,
         )
 
     @torch.inference_mode()
-    def __call__(self, prompts: list[list[int]], seeds: list[int], chats: bool = False) -> list[Completion]:
+    def __call__(self, prompts: Texts, seeds: list[int], end: list[int]) -> Texts:
         torch.manual_seed(seeds[0])
-        end = self.ends[chats]
-        longest = max(map(len, prompts))
-        ids = torch.full((len(prompts), longest), self.pad)
-        mask = torch.zeros_like(ids)
-        for i, prompt in enumerate(prompts):
-            start = longest - len(prompt)
-            ids[i, start:] = torch.tensor(prompt)
-            mask[i, start:] = 1
         device = self.model.device
-        sequences = self.model.generate(
-            input_ids=ids.to(device), attention_mask=mask.to(device), eos_token_id=end or None
-        )
-        return [_until(end, row) for row in sequences[:, longest:].tolist()]
+        rows = [torch.tensor(ids, device=device) for ids in prompts]
+        masks = [torch.ones_like(row) for row in rows]
+        ids = pad(rows, self.pad, "left")
+        mask = pad(masks, 0, "left")
+        sequences = self.model.generate(input_ids=ids, attention_mask=mask, eos_token_id=end or None)
+        completions = sequences[:, ids.shape[1] :].tolist()
+        return [_until(end, completion) for completion in completions]
 
 
-def _until(end: list[int], ids: list[int]) -> Completion:
-    for i, token in enumerate(ids, start=1):
+def _until(end: list[int], ids: list[int]) -> list[int]:
+    for length, token in enumerate(ids, start=1):
         if token in end:
-            return Completion(ids[:i], truncated=False)
-    return Completion(ids, truncated=True)
+            return ids[:length]
+    return ids
 
 
 class VLLMGenerator:
@@ -97,7 +75,6 @@ class VLLMGenerator:
             trust_remote_code=args.trust_remote_code,
             **args.vllm_kwargs,
         )
-        self.ends = ends_of(args, args.generation_config())
         self.sampling_params = partial(
             SamplingParams,
             temperature=args.temperature,
@@ -105,11 +82,8 @@ class VLLMGenerator:
             max_tokens=args.max_completion_length,
         )
 
-    def __call__(self, prompts: list[list[int]], seeds: list[int], chats: bool = False) -> list[Completion]:
-        params = [self.sampling_params(seed=seed, stop_token_ids=self.ends[chats]) for seed in seeds]
+    def __call__(self, prompts: Texts, seeds: list[int], end: list[int]) -> Texts:
+        params = [self.sampling_params(seed=seed, stop_token_ids=end) for seed in seeds]
         inputs = [{"prompt_token_ids": ids} for ids in prompts]
-        completions = []
-        for output in self.llm.generate(inputs, params, use_tqdm=False):
-            (one,) = output.outputs
-            completions.append(Completion(list(one.token_ids), one.finish_reason == "length"))
-        return completions
+        outputs = self.llm.generate(inputs, params, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in outputs]

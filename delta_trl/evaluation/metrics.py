@@ -37,7 +37,7 @@ def pass_at_k(rewards: np.ndarray, k: int) -> float:
         if n:
             none_is_right = math.comb(wrong, k) / math.comb(n, k)
             passes.append(1.0 - none_is_right)
-    return float(np.mean(passes)) if passes else math.nan
+    return float(pd.Series(passes, dtype=float).mean())
 
 
 def bootstrap_interval(values: pd.Series) -> tuple[float, float]:  # (P,)
@@ -52,4 +52,4 @@ def bootstrap_interval(values: pd.Series) -> tuple[float, float]:  # (P,)
     rng = np.random.default_rng(0)
     means = [rng.choice(found, len(found)).mean() for _ in range(RESAMPLES)]
     low, high = np.quantile(means, ENDS)
-    return float(low), float(high)
+    return low, high

@@ -54,14 +54,21 @@ class ModelArguments:
 
     @property
     def hub_options(self) -> dict:
-        options = {"trust_remote_code": self.trust_remote_code, "local_files_only": self.local_files_only}
-        return {"revision": self.model_revision, **options}
+        return {
+            "revision": self.model_revision,
+            "trust_remote_code": self.trust_remote_code,
+            "local_files_only": self.local_files_only,
+        }
 
     def is_adapter(self) -> bool:
         from transformers.utils import find_adapter_config_file
 
-        options = {"revision": self.model_revision, "local_files_only": self.local_files_only}
-        return find_adapter_config_file(self.model_name_or_path, **options) is not None
+        found = find_adapter_config_file(
+            self.model_name_or_path,
+            revision=self.model_revision,
+            local_files_only=self.local_files_only,
+        )
+        return found is not None
 
     def base(self) -> "ModelArguments":
         """The model that an adapter belongs to, or the model itself."""
@@ -71,7 +78,8 @@ class ModelArguments:
 
         config = PeftConfig.from_pretrained(self.model_name_or_path, revision=self.model_revision)
         base = copy.copy(self)
-        base.model_name_or_path, base.model_revision = config.base_model_name_or_path, None
+        base.model_name_or_path = config.base_model_name_or_path
+        base.model_revision = None
         return base
 
     def config(self) -> "PretrainedConfig":
@@ -102,14 +110,15 @@ class ModelArguments:
         check_tokenizer(found, name)
         return found
 
-    def generation_config(self) -> "GenerationConfig | None":
-        """What lies beside the model; `None` if there is none."""
+    def generation_config(self) -> "GenerationConfig":
+        """What generation_config.json declares, or config.json where there is none, as for transformers' models."""
         from transformers import GenerationConfig
 
+        base = self.base()
         try:
-            return GenerationConfig.from_pretrained(self.model_name_or_path, **self.hub_options)
+            return GenerationConfig.from_pretrained(base.model_name_or_path, **base.hub_options)
         except OSError:
-            return None
+            return GenerationConfig.from_model_config(base.config())
 
     def model(self) -> "PreTrainedModel":
         """

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 
 import mpmath
 import numpy as np
+import pandas as pd
 
 
 LEVEL = 0.05  # of tests, and of what an interval leaves out
@@ -22,42 +23,44 @@ POWER = 0.8  # a difference can be seen if at least this share of comparisons wo
 
 def two_sided_p(t: float, df: int) -> float:
     """The probability that Student's t with `df` degrees of freedom is at least as far from 0 as `t`."""
-    return float(mpmath.betainc(df / 2, 0.5, 0, df / (df + t * t), regularized=True))
+    return float(_two_sided_p(df / (df + t * t), df))
+
+
+def _two_sided_p(ratio: float, df: int) -> mpmath.mpf:
+    return mpmath.betainc(df / 2, 0.5, 0, ratio, regularized=True)
 
 
 @cache
 def critical_t(p: float, df: int) -> float:
     """The positive t whose two-sided p is `p`."""
-    ratio = mpmath.findroot(lambda x: mpmath.betainc(df / 2, 0.5, 0, x, regularized=True) - p, (0, 1), solver="bisect")
+    ratio = mpmath.findroot(lambda x: _two_sided_p(x, df) - p, (0, 1), solver="bisect")
     return math.sqrt(df * (1 / ratio - 1))
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of n values, and the half-width of its 95 % interval; NaN for a single value."""
-    n = len(values)
-    half = math.nan
-    if n > 1:
-        half = critical_t(LEVEL, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
-    return float(np.mean(values)), half
-
-
-def p_value(values: Sequence[float]) -> float:
-    """The p of a two-sided t-test that the mean is 0; NaN if the values do not vary."""
-    n = len(values)
-    if n < 2 or np.ptp(values) == 0:
-        return math.nan
-    t = float(np.mean(values) / np.std(values, ddof=1)) * math.sqrt(n)
-    return two_sided_p(t, n - 1)
+def t_test(values: Sequence[float]) -> tuple[float, float, float]:
+    """
+    The mean of n values, the half-width of its 95 % interval, and the p of a two-sided test that it is 0. The latter
+    two are NaN for a single value. p is NaN if the values do not vary.
+    """
+    series = pd.Series(values)
+    mean = series.mean()
+    df = len(series) - 1
+    if df == 0:
+        return mean, math.nan, math.nan
+    error = series.sem()
+    half = critical_t(LEVEL, df) * error
+    p = math.nan
+    if series.nunique() > 1:
+        p = two_sided_p(mean / error, df)
+    return mean, half, p
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's corrected p-values. NaN stays NaN and counts as no test."""
-    order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
-    corrected, largest = [math.nan] * len(p_values), 0.0
-    for rank, (p, i) in enumerate(order):
-        largest = max(largest, min(1.0, p * (len(order) - rank)))
-        corrected[i] = largest
-    return corrected
+    in_order = pd.Series(p_values).dropna().sort_values()
+    tests_left = np.arange(len(in_order), 0, -1)
+    corrected = (in_order * tests_left).clip(upper=1.0).cummax()
+    return corrected.reindex(range(len(p_values))).tolist()
 
 
 def visible_difference(spread: float, n: int, tests: int) -> float:
@@ -89,18 +92,24 @@ class Paired:
 
 def pair(values: dict[str, Sequence[float]], rule: str) -> list[Paired]:
     """Compare `rule` with each other arm. `values` are those of each arm by seed; p is corrected for all arms."""
-    by_seed = {arm: np.subtract(values[rule], values[arm]).tolist() for arm in values if arm != rule}
-    p_values = holm(list(map(p_value, by_seed.values())))
-    return [Paired(arm, own, *interval(own), p) for (arm, own), p in zip(by_seed.items(), p_values, strict=True)]
+    by_arm = pd.DataFrame(values)
+    differences = by_arm.drop(columns=rule).rsub(by_arm[rule], axis=0)
+    tested = [Paired(arm, by_seed.tolist(), *t_test(by_seed)) for arm, by_seed in differences.items()]
+    corrected = holm([one.p for one in tested])
+    return [replace(one, p=p) for one, p in zip(tested, corrected, strict=True)]
 
 
 def conclusion(rule: str, pairs: Sequence[Paired]) -> str:
     """What can be said of two or more seeds, and what cannot."""
-    clear, unclear = [], []
+    clear = []
+    unclear = []
     for one in pairs:
-        arm = f"{one.arm} ({IN_WORDS[one.arm]})" if one.arm in IN_WORDS else one.arm
+        arm = one.arm
+        if arm in IN_WORDS:
+            arm += f" ({IN_WORDS[arm]})"
         if one.p <= LEVEL:
-            clear.append(f"{'better' if one.mean > 0 else 'worse'} than {arm} by {abs(one.mean):.3f}")
+            direction = "better" if one.mean > 0 else "worse"
+            clear.append(f"{direction} than {arm} by {abs(one.mean):.3f}")
         else:
             unclear.append(arm)
     says = []

@@ -1,7 +1,7 @@
 """
 The files of an evaluation, and its table.
 
-    NAME.jsonl    all samples of a benchmark, written while it is sampled as NAME.jsonl.part
+    NAME.jsonl    the samples of a benchmark, written while it is sampled
     NAME.json     its settings, versions of packages, and numbers; written last: a benchmark with it is finished
 """
 
@@ -13,9 +13,10 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ..arguments.errors import UsageError
-from ..files import differences, in_words
+from ..files import differences, in_words, write_json
 from .metrics import bootstrap_interval, pass_at_k, problem_means
 
 
@@ -61,7 +62,7 @@ def versions() -> dict[str, str]:
     found = {one.name: one.version for one in distributions() if one.name in PACKAGES}
     for room in ("rewards", "sandbox"):
         files = sorted((Path(__file__).parents[1] / room).rglob("*.py"))
-        code = b"".join(path.read_bytes() for path in files)
+        code = b"".join(map(Path.read_bytes, files))
         found[room] = hashlib.sha256(code).hexdigest()[:16]
     return found
 
@@ -76,14 +77,23 @@ def finished(folder: Path, name: str, settings: dict) -> bool:
     path = folder / f"{name}.json"
     if not path.is_file():
         return False
-    before = read_results(path)["settings"]
-    changed = differences(before, settings)
+    changed = differences(read_results(path)["settings"], settings)
     if changed:
         raise UsageError(
             f"{path} holds results of other settings: {in_words(changed)}. Use the same settings, or another "
             "--output_dir."
         )
     return True
+
+
+def write_results(folder: Path, name: str, settings: dict) -> None:
+    """Write the results file of a benchmark, from its samples."""
+    content = {
+        "settings": settings,
+        "versions": versions(),
+        "results": numbers(read_samples(folder, name, settings)),
+    }
+    write_json(content, folder / f"{name}.json")
 
 
 def numbers(samples: np.ndarray) -> dict:
@@ -109,57 +119,53 @@ def number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def show(folder: Path, results: dict[str, dict]) -> None:
-    """Print the table of finished benchmarks; `results` are the contents of their results files, by name."""
+def show(folder: Path, names: Sequence[str]) -> None:
+    """Print the table of finished benchmarks."""
     rows = {}
     samples = []
-    for name, content in results.items():
-        rows[name] = content["results"]
+    for name in names:
+        content = read_results(folder / f"{name}.json")
         settings = content["settings"]
+        rows[name] = content["results"]
         samples.append(read_samples(folder, name, settings))
     if len(rows) > 1:  # over problems: a benchmark weighs as much as it has
         rows["average (by problems)"] = numbers(np.concatenate(samples, axis=1))
     k = str(settings["num_generations"])  # as all other settings that are printed, the same for all benchmarks
     print("{model_name_or_path}, temperature {temperature:g}, top-p {top_p:g}".format(**settings))
-    titles = ["problems", f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"]
-    lines = [["benchmark", *titles]]
+    lines = [
+        ["benchmark", "problems", f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"]
+    ]
     for name, one in rows.items():
-        lines.append(
-            [
-                name,
-                str(one["problems"]),
-                mean(one["avg_at_k"]),
-                interval(one["interval"]),
-                mean(one["pass_at_k"][k]),
-                f"{one['truncated']:.1%}",
-                f"{one['mean_length']:.0f}",
-                str(one["unscored"]),
-            ]
-        )
+        cells = [
+            name,
+            str(one["problems"]),
+            mean(one["avg_at_k"]),
+            interval(one["interval"]),
+            mean(one["pass_at_k"][k]),
+            f"{one['truncated']:.1%}",
+            f"{one['mean_length']:.0f}",
+            str(one["unscored"]),
+        ]
+        lines.append(cells)
     print(table(lines))
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text as a Markdown table with aligned columns. The first row has the titles."""
-    columns = zip(*rows, strict=True)
-    widths = [max(map(len, column)) for column in columns]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rule = ["-" * width for width in widths]
     titles, *others = rows
     lines = []
-    for row in [titles, rule, *others]:
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        cells[0] = row[0].ljust(widths[0])
-        lines.append(f"| {' | '.join(cells)} |")
+    for first, *cells in [titles, rule, *others]:
+        aligned = [first.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]
+        lines.append(f"| {' | '.join(aligned)} |")
     return "\n".join(lines)
 
 
 def mean(value: float | None) -> str:
     """A mean reward, on the scale of the rewards, as training prints it."""
-    if value is None or np.isnan(value):
-        return "?"
-    return f"{value:.3f}"
+    return "?" if pd.isna(value) else f"{value:.3f}"
 
 
 def interval(ends: Sequence[float | None]) -> str:
-    low, high = map(mean, ends)
-    return f"{low} to {high}"
+    return " to ".join(map(mean, ends))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from delta_trl.evaluation.paired import holm, interval, p_value
+from delta_trl.evaluation.paired import holm, t_test
 
 from .plans import Family, Plan, Section, terms
 from .rows import Rows
@@ -185,9 +185,9 @@ def compare(plan: Plan, family: Family, name: str, rows: Rows) -> list[dict]:
     entries = []
     for (task, contrast), values in samples(family, by_task).items():
         if values:
-            difference, half = interval(values)
+            difference, half, p = t_test(values)
             entry = {"task": task, "contrast": contrast, "n": len(values)}
-            entry |= {"difference": difference, "half": half, "p": p_value(values), "p_holm": math.nan}
+            entry |= {"difference": difference, "half": half, "p": p, "p_holm": math.nan}
             entries.append(entry)
     if family.corrected_over != "nothing":
         correct(entries, family.corrected_over)

@@ -11,8 +11,6 @@ from transformers import GenerationConfig
 from delta_trl import DeltaGRPOConfig
 from delta_trl.commands.recipe import parse_recipe
 from delta_trl.commands.train import build, end_turns
-from delta_trl.evaluation.arguments import EvalArguments
-from delta_trl.evaluation.generation import TransformersGenerator
 from delta_trl.evaluation.model import ModelArguments
 from delta_trl.scoring.prompts import turn_end
 
@@ -55,14 +53,6 @@ def test_a_base_model_may_end_its_turn_either_way(tmp_path, caplog, use_vllm):
     stops = {"stop_token_ids": [end]} if use_vllm else {"eos_token_id": [text, end]}
     assert args.generation_kwargs == {"no_repeat_ngram_size": 3, **stops}
     assert "ends the assistant's turn with '<|im_end|>'" in caplog.text
-
-
-def test_evaluations_of_chats_stop_where_training_does(tmp_path):
-    tokenizer = save_tokenizer(tmp_path)
-    end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
-    tiny.model(vocab_size=len(tokenizer), eos_token_id=text).save_pretrained(tmp_path)
-    args = EvalArguments(model_name_or_path=str(tmp_path), benchmarks=[], output_dir="", use_cpu=True)
-    assert TransformersGenerator(args).ends == {True: [text, end], False: [text]}
 
 
 @pytest.mark.parametrize(("eos", "asked"), [("<|im_end|>", None), ("<|endoftext|>", {"eos_token_id": [0]})])

@@ -92,18 +92,18 @@ def test_benchmarks_score_as_training_does(name):
 def test_the_template_is_that_of_the_recipes():
     recipe = yaml.safe_load(Path("recipes/Qwen3-8B-Base/deepmath_delta.yaml").read_text())
     assert recipe["prompt_template"] == BOXED
-    prompt = problems("aime_2025", conversational=True)[0][0]["prompt"]
     question = "Find the sum of all integer bases $b>9$ with $b\\le 12$."
-    assert prompt == [{"role": "user", "content": BOXED.replace("{prompt}", question)}]
-    assert problems("aime_2025")[0][0]["prompt"] == prompt[0]["content"]
-    assert problems("gsm8k")[0][0]["prompt"].startswith("Mia picks 12 apples")
+    asked = BOXED.replace("{prompt}", question)
+    assert problems("aime_2025")[0][0]["prompt"] == asked
+    chats, _, _ = problems("aime_2025", conversational=True)
+    assert chats[0]["prompt"] == [{"role": "user", "content": asked}]
 
 
 def test_the_shuffle_is_fixed_and_stored():
     rows = problems("gpqa_diamond")[0].to_list()
     # pinned: another order would change published numbers
     assert [row["solution"] for row in rows] == ["C", "D"]
-    assert rows[0]["choices"]["ABCD".index(rows[0]["solution"])] == "The neutron"
+    assert rows[0]["choices"][2] == "The neutron"
     for row in rows:
         lines = [f"{label}. {choice}" for label, choice in zip("ABCD", row["choices"], strict=True)]
         assert "\n".join(lines) in row["prompt"]
@@ -115,7 +115,7 @@ def test_the_shuffle_is_fixed_and_stored():
 def test_names():
     assert list(resolve(["paper_math", "gsm8k"])) == [*list(BENCHMARKS)[:7], "gsm8k"]
     chosen = resolve(["aime_2025=/data/aime.parquet", "gsm8k=org/mirror", "my/k=8.jsonl"])
-    assert {name: (chosen[name].source, chosen[name].format) for name in chosen} == {
+    assert {name: (one.source, one.format) for name, one in chosen.items()} == {
         "aime_2025": ("/data/aime.parquet", "matharena"),
         "gsm8k": ("org/mirror", "gsm8k"),
         "k=8": ("my/k=8.jsonl", None),
@@ -125,37 +125,46 @@ def test_names():
             resolve(names)
 
 
-def test_a_fixed_sample_of_the_problems(tmp_path):
-    path = tmp_path / "many.jsonl"
-    # the first has no gold
-    Dataset.from_list([{"prompt": f"{i}+1=", "solution": str(i + 1) if i else ""} for i in range(50)]).to_json(path)
-    chosen, again = (load_problems("many", Benchmark(str(path)), arguments(num_problems=10), False) for _ in range(2))
-    numbers = chosen[0][NUMBER][:]
-    assert numbers == again[0][NUMBER][:]
-    assert len(set(numbers)) == 10
-    assert numbers == sorted(numbers) != list(range(2, 12))
-    assert chosen[2]["left_out"] == 1
-    assert chosen[0]["prompt"][:] == [f"{number - 1}+1=" for number in numbers]
+# --- which problems ---
 
 
-def test_a_missing_answer_is_left_out(tmp_path):
+@pytest.fixture
+def own(tmp_path):
+    """Load a file with these rows."""
+
+    def load(rows, **changes):
+        path = tmp_path / "own.jsonl"
+        Dataset.from_list(rows).to_json(path)
+        return load_problems("own", Benchmark(str(path)), arguments(**changes), False)
+
+    return load
+
+
+def test_a_fixed_sample_of_the_problems_with_an_answer(own):
+    answers = ["", *range(2, 51)]
+    rows = [{"prompt": f"{i}+1=", "solution": str(answer)} for i, answer in enumerate(answers)]
+    chosen, _, settings = own(rows, num_problems=10)
+    # pinned: another sample would change published numbers
+    assert chosen[NUMBER][:] == [4, 18, 21, 24, 26, 27, 28, 32, 33, 34]
+    assert chosen["prompt"][:] == [f"{number - 1}+1=" for number in chosen[NUMBER]]
+    assert settings["left_out"] == 1
+
+
+def test_a_missing_answer_is_left_out(own):
     """It is not the text "None"."""
-    (tmp_path / "aime.jsonl").write_text('{"problem": "a", "answer": null}\n{"problem": "b", "answer": 7}\n')
-    benchmark = replace(BENCHMARKS["aime_2025"], source=str(tmp_path / "aime.jsonl"))
-    loaded, _, settings = load_problems("aime_2025", benchmark, arguments(), False)
+    rows = [{"problem": "a", "answer": None}, {"problem": "b", "answer": 7}]
+    loaded, _, settings = own(rows, dataset_format="matharena")
     assert (loaded["solution"][:], settings["left_out"]) == (["7"], 1)
 
 
-def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(tmp_path):
+def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(own):
     """A reward may read any of them."""
-    plain, chat = problems("aime_2025"), problems("aime_2025", conversational=True, prompt_template="{prompt}!")
-    found = [plain, problems("aime_2025", num_problems=2), problems("math_500")]
-    for i in range(2):
-        file = tmp_path / f"{i}.jsonl"
-        Dataset.from_list([{"prompt": "1+1=", "solution": "2", "tolerance": i}]).to_json(file)
-        found.append(load_problems("own", Benchmark(str(file)), arguments(), False))
-    assert plain[2]["problems"] == chat[2]["problems"]
-    assert len({settings["problems"] for _, _, settings in found}) == 5
+    row = {"prompt": "1+1=", "solution": "2", "tolerance": 0}
+    contents = [[row], [row | {"tolerance": 1}], [row] * 2, [row | {"prompt": "2="}]]
+    hashes = {own(rows)[2]["problems"] for rows in contents}
+    assert len(hashes) == 4
+    _, _, of_chats = own([row], conversational=True, prompt_template="{prompt}!")
+    assert of_chats["problems"] in hashes
 
 
 # --- a recipe's own evaluation set ---

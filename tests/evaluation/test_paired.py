@@ -10,9 +10,8 @@ from delta_trl.evaluation.paired import (
     POWER,
     critical_t,
     holm,
-    interval,
-    p_value,
     seeds_to_see,
+    t_test,
     two_sided_p,
     visible_difference,
 )
@@ -30,12 +29,10 @@ def test_intervals_and_p_are_those_of_scipy():
     values = [0.03, -0.01, 0.02, 0.05]
     expected = stats.ttest_1samp(values, 0)
     low, high = expected.confidence_interval(0.95)
-    mean, half = interval(values)
-    assert (mean - half, mean + half) == pytest.approx((low, high))
-    assert p_value(values) == pytest.approx(expected.pvalue)
-    for values in ([0.1], [0.1, 0.1]):
-        assert math.isnan(p_value(values))
-    assert interval([0.1]) == pytest.approx((0.1, math.nan), nan_ok=True)
+    mean, half, p = t_test(values)
+    assert (mean - half, mean + half, p) == pytest.approx((low, high, expected.pvalue))
+    assert t_test([0.1]) == pytest.approx((0.1, math.nan, math.nan), nan_ok=True)
+    assert t_test([0.25, 0.25]) == pytest.approx((0.25, 0.0, math.nan), nan_ok=True)
 
 
 def test_holm_by_hand():
