@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -12,20 +11,14 @@ from typing import Any
 from datasets import Dataset
 
 from ..arguments.lookup import nearest
-from ..data.columns import check_columns
 from ..data.loading import LOCAL_FORMATS, drop_rows_without_gold, load, local_format, prepare
 from ..rewards import get_reward
 from .arguments import EvalArguments
 
 
-logger = logging.getLogger(__name__)
-
 BOXED = "{prompt}\nPlease reason step by step, and put your final answer within \\boxed{}."  # as in the recipes
 PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
 LETTER = "{prompt}\n\nPlease reason step by step, and put the letter of your choice within \\boxed{}."
-# The first of these columns that a dataset has decides reward and template
-KINDS = {"tests": ("code_reward", PROGRAM), "choices": ("math_reward", LETTER)}
-OTHERS = ("math_reward", BOXED)  # of a dataset that has none of these columns
 NUMBER = "_problem_number"  # a column that no file has
 # Options that say where and which. All others, and the settings of the benchmark, decide what is sampled
 NO_SETTINGS = ("benchmarks", "output_dir", "use_cpu")
@@ -33,26 +26,27 @@ NO_SETTINGS = ("benchmarks", "output_dir", "use_cpu")
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Its data, and the size of the fixed random sample of its problems that is taken, if not all are."""
+    """Its data, its prompts, and the size of the fixed random sample of its problems that is taken, if not all are."""
 
     source: str  # hub id, or path of a local file
     config: str | None = None
     split: str = "train"
     format: str | None = None  # key of `FORMATS`; None for a file with `prompt` and `solution` or `tests`
+    template: str | None = None  # None for a file, whose prompts stay as they are
     num_problems: int | None = None
 
 
 MATHARENA = ("aime_2025", "aime_2026", "hmmt_feb_2025", "hmmt_nov_2025", "hmmt_feb_2026", "brumo_2025")
 BENCHMARKS = {
-    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", format="matharena"),
-    **{name: Benchmark(f"MathArena/{name}", format="matharena") for name in MATHARENA},
-    "math_500": Benchmark("HuggingFaceH4/MATH-500", split="test", format="matharena"),
-    "gsm8k": Benchmark("openai/gsm8k", "main", "test", "gsm8k"),
-    "humanevalplus": Benchmark("evalplus/humanevalplus", split="test", format="humanevalplus"),
-    "mbppplus": Benchmark("evalplus/mbppplus", split="test", format="mbppplus"),
-    "livecodebench": Benchmark("lighteval/code_generation_lite", "v6", "test", "livecodebench"),
-    "gpqa_diamond": Benchmark("Idavidrein/gpqa", "gpqa_diamond", "train", "gpqa"),
-    "mmlu_pro": Benchmark("TIGER-Lab/MMLU-Pro", split="test", format="mmlu_pro", num_problems=600),
+    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", None, "train", "matharena", BOXED),
+    **{name: Benchmark(f"MathArena/{name}", None, "train", "matharena", BOXED) for name in MATHARENA},
+    "math_500": Benchmark("HuggingFaceH4/MATH-500", None, "test", "matharena", BOXED),
+    "gsm8k": Benchmark("openai/gsm8k", "main", "test", "gsm8k", BOXED),
+    "humanevalplus": Benchmark("evalplus/humanevalplus", None, "test", "humanevalplus", PROGRAM),
+    "mbppplus": Benchmark("evalplus/mbppplus", None, "test", "mbppplus", PROGRAM),
+    "livecodebench": Benchmark("lighteval/code_generation_lite", "v6", "test", "livecodebench", PROGRAM),
+    "gpqa_diamond": Benchmark("Idavidrein/gpqa", "gpqa_diamond", "train", "gpqa", LETTER),
+    "mmlu_pro": Benchmark("TIGER-Lab/MMLU-Pro", None, "test", "mmlu_pro", LETTER, 600),
 }
 GROUPS = {
     "paper_math": list(BENCHMARKS)[:7],
@@ -110,17 +104,13 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
     """
     dataset_format = args.dataset_format or benchmark.format
     loaded = load(benchmark.source, benchmark.config, benchmark.split, dataset_format)
-    fitting, asking = next((kind for column, kind in KINDS.items() if column in loaded.column_names), OTHERS)
-    is_named = benchmark.format is not None  # a file's prompts stay as they are
-    template = args.prompt_template or (asking if is_named else None)
+    template = args.prompt_template or benchmark.template
     conversational = args.conversational
     if conversational is None:
-        conversational = is_named and chats
+        conversational = chats and benchmark.template is not None
     dataset = prepare(loaded, None, template, args.system_prompt, conversational, benchmark.source)
-    reward_name = args.reward or fitting
+    reward_name = args.reward or ("code_reward" if "tests" in loaded.column_names else "math_reward")
     reward = get_reward(reward_name)
-    for warning in check_columns(dataset, [reward], [reward_name], benchmark.source):
-        logger.warning(warning)
     numbered = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
     usable = drop_rows_without_gold(numbered, [reward], name)
     count = len(usable)

@@ -20,8 +20,7 @@ def main(args: Sequence[str]) -> None:
     in_a = finished_in(a)
     in_b = finished_in(b)
     in_one = ", ".join(sorted(in_a ^ in_b))
-    rows = [["benchmark", "problems", "A", "B", "A - B", "95 % interval"]]
-    pairs = []
+    pairs = {}
     for name in sorted(in_a & in_b):
         settings_a, means_a = read_evaluation(a, name)
         settings_b, means_b = read_evaluation(b, name)
@@ -30,14 +29,18 @@ def main(args: Sequence[str]) -> None:
             raise UsageError(f"{name}: no problem can be compared with itself: {in_words(changed)}.")
         print(f"{name}, from A to B: {in_words(changed) or 'nothing is different'}")
         pair = pd.DataFrame({"A": means_a, "B": means_b}).dropna()  # of the problems that are scored in both
-        pairs.append(pair)
-        rows.append([name, *cells(pair)])
+        pair["A - B"] = pair["A"] - pair["B"]
+        pairs[name] = pair
     if not pairs:
         raise UsageError(f"No benchmark is finished in both, only {in_one or 'none'} in one.")
     if in_one:
         print(f"not compared, finished in one only: {in_one}")
     if len(pairs) > 1:
-        rows.append(["all problems", *cells(pd.concat(pairs))])
+        pairs["all problems"] = pd.concat(pairs)
+    rows = [["benchmark", "problems", "A", "B", "A - B", "95 % interval"]]
+    for name, pair in pairs.items():
+        means = map(mean, pair.mean())
+        rows.append([name, str(len(pair)), *means, interval(bootstrap_interval(pair["A - B"]))])
     print(table(rows))
 
 
@@ -52,10 +55,3 @@ def read_evaluation(folder: Path, name: str) -> tuple[dict, pd.Series]:
     settings = content["settings"]
     rewards, _, _ = read_samples(folder, name, settings)
     return {**settings, "versions": content["versions"]}, problem_means(rewards)
-
-
-def cells(pair: pd.DataFrame) -> list[str]:
-    """Cells of the table: number of problems, both means, the mean of paired differences, its interval."""
-    difference = pair["A"] - pair["B"]
-    means = [mean(values.mean()) for values in (pair["A"], pair["B"], difference)]
-    return [str(len(pair)), *means, interval(bootstrap_interval(difference))]

@@ -15,7 +15,7 @@ from trl.trainer.utils import is_async_callable
 
 from ..arguments.errors import mistakes
 from ..arguments.parser import parse
-from ..data.columns import check_golds
+from ..data.columns import check_columns, check_golds
 from ..rewards.failures import explain_failures
 from ..rewards.reasoning import OPENED
 from ..scoring.checks import check_prompts
@@ -50,7 +50,8 @@ def evaluate(args: EvalArguments) -> list[str]:
         UsageError: If a benchmark is finished with other settings.
     """
     folder = Path(args.output_dir)
-    tokenizer, config = args.tokenizer(), args.config()
+    tokenizer = args.tokenizer()
+    config = args.config()
     benchmarks = resolve(args.benchmarks)
     todo = []
     for name, benchmark in benchmarks.items():
@@ -82,7 +83,11 @@ def checked_problems(
     template: Any = args.chat_template_kwargs  # a dict since `EvalArguments` has read it
     rows, reward, settings = load_problems(name, benchmark, args, tokenizer.chat_template is not None)
     prompts = rows["prompt"][:]
-    warnings = check_prompts(prompts, tokenizer, config, name, template) + check_golds(rows, [reward], name)
+    warnings = [
+        *check_columns(rows, [reward], [settings["reward"]], name),
+        *check_prompts(prompts, tokenizer, config, name, template),
+        *check_golds(rows, [reward], name),
+    ]
     for warning in warnings:
         logger.warning(warning)
     longest = max(map(len, prompt_ids(tokenizer, prompts, template)))

@@ -5,6 +5,7 @@ For `--help`, the module imports nothing heavy: the methods do.
 """
 
 import copy
+import math
 import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -147,5 +148,5 @@ class ModelArguments:
 
 def beyond_context(length: int, config: "PretrainedConfig") -> str:
     """Words for a text of so many tokens that is longer than the model's context; empty if it is not."""
-    limit = getattr(config, "max_position_embeddings", None)
-    return f"longer than the model's {limit:,} tokens" if limit is not None and length > limit else ""
+    limit = getattr(config, "max_position_embeddings", None) or math.inf
+    return f"longer than the model's {limit:,} tokens" if length > limit else ""

@@ -94,9 +94,11 @@ def pair(values: dict[str, Sequence[float]], rule: str) -> list[Paired]:
     """Compare `rule` with each other arm. `values` are those of each arm by seed; p is corrected for all arms."""
     by_arm = pd.DataFrame(values)
     differences = by_arm.drop(columns=rule).rsub(by_arm[rule], axis=0)
-    tested = [Paired(arm, by_seed.tolist(), *t_test(by_seed)) for arm, by_seed in differences.items()]
-    corrected = holm([one.p for one in tested])
-    return [replace(one, p=p) for one, p in zip(tested, corrected, strict=True)]
+    pairs = []
+    for arm, by_seed in differences.items():
+        pairs.append(Paired(arm, by_seed.tolist(), *t_test(by_seed)))
+    corrected = holm([one.p for one in pairs])
+    return [replace(one, p=p) for one, p in zip(pairs, corrected, strict=True)]
 
 
 def conclusion(rule: str, pairs: Sequence[Paired]) -> str:

@@ -57,8 +57,8 @@ ANSWERS = {
         (program(SOLUTION), program(SOLUTION.replace("sum(nums)", "6"))),
         (program("print('hello')"), program("print('Hello')")),
     ],
-    "gpqa_diamond": [("neutron", "proton"), ("Nitrogen", "Argon")],
-    "mmlu_pro": [("11", "17"), ("Both A and B", "A bat")],
+    "gpqa_diamond": [(boxed("C"), boxed("A")), (boxed("D"), boxed("C"))],
+    "mmlu_pro": [(boxed("D"), boxed("J")), (boxed("C"), boxed("B"))],
 }
 FILES = {"gpqa_diamond": "gpqa"}
 
@@ -72,19 +72,12 @@ def problems(name, **changes):
     return load_problems(name, replace(BENCHMARKS[name], source=source), arguments(**changes), False)
 
 
-def letter(row, text):
-    (found,) = [label for label, choice in zip("ABCDEFGHIJ", row["choices"], strict=False) if text in choice]
-    return found
-
-
 @pytest.mark.parametrize("name", ANSWERS)
 def test_benchmarks_score_as_training_does(name):
     loaded, reward, _ = problems(name)
     rows = loaded.to_list()
     assert len(rows) == len(ANSWERS[name])
     for row, (right, wrong) in zip(rows, ANSWERS[name], strict=True):
-        if "choices" in row:
-            right, wrong = boxed(letter(row, right)), boxed(letter(row, wrong))
         columns = {key: [value] * 2 for key, value in row.items() if key != "prompt"}
         assert reward(completions=[right, wrong], **columns) == [1.0, 0.0], row
 

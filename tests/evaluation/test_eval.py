@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import shutil
 import sys
 from dataclasses import fields
 from importlib.metadata import version
@@ -30,7 +29,8 @@ from ..corpus import tiny
 
 
 CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
-CHATS = "aime_2025=tests/fixtures/aime_2025.jsonl"
+FIXTURES = Path("tests/fixtures").resolve()
+CHATS = f"aime_2025={FIXTURES}/aime_2025.jsonl"
 
 
 def by_letters(completions, **kwargs):
@@ -39,35 +39,41 @@ def by_letters(completions, **kwargs):
     return [None if len(text) == 3 else reward for text, reward in zip(completions, rewards, strict=True)]
 
 
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
-def model(tmp_path):
+def model():
     """A folder with a tiny model, which ends its completions now and then."""
-    torch.manual_seed(0)
-    tiny.save(tmp_path / "model")
-    return tmp_path / "model"
+    tiny.save(Path("model"))
+    return Path("model")
 
 
 @pytest.fixture
-def data(tmp_path):
-    tiny.dataset(10).to_json(tmp_path / "problems.jsonl")
-    return tmp_path / "problems.jsonl"
+def data():
+    """A file of ten problems."""
+    tiny.dataset(10).to_json("problems.jsonl")
+    return Path("problems.jsonl")
 
 
 @pytest.fixture
-def few(tmp_path):
-    tiny.dataset(3).to_json(tmp_path / "few.jsonl")
-    return tmp_path / "few.jsonl"
+def both(data):
+    """This file, and another one of three problems."""
+    tiny.dataset(3).to_json("few.jsonl")
+    return [data, "few.jsonl"]
 
 
 @pytest.fixture
-def call(model, data, tmp_path):
+def call(model, data):
     """Evaluate the tiny model: the output directory and the options that are set."""
 
     def evaluate(folder="eval", **changes):
         values = {
             "model_name_or_path": model,
             "benchmarks": data,
-            "output_dir": tmp_path / folder,
+            "output_dir": folder,
             "reward": "tests.evaluation.test_eval.by_letters",
             "num_generations": 4,
             "max_completion_length": 12,
@@ -86,42 +92,27 @@ def call(model, data, tmp_path):
     return evaluate
 
 
-@pytest.fixture
-def template(model):
-    """Give the model's tokenizer a chat template."""
-
-    def write(text, **special):
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        tokenizer.chat_template = text
-        tokenizer.add_special_tokens(special)
-        tokenizer.save_pretrained(model)
-        return tokenizer
-
-    return write
+def results(folder="eval", name="problems") -> dict:
+    return json.loads(Path(folder, f"{name}.json").read_text())["results"]
 
 
-def results(folder: Path, name: str = "problems") -> dict:
-    return json.loads((folder / f"{name}.json").read_text())["results"]
-
-
-def read_samples(folder: Path, name: str = "problems") -> pd.DataFrame:
-    lines = (folder / f"{name}.jsonl").read_text().splitlines()
+def read_samples(folder="eval", name="problems") -> pd.DataFrame:
+    lines = Path(folder, f"{name}.jsonl").read_text().splitlines()
     return pd.DataFrame(map(json.loads, lines))
 
 
-def test_an_evaluation(call, data, few, tmp_path, capsys):
-    assert call(benchmarks=[data, few]) == 0
-    samples = read_samples(tmp_path / "eval")
-    assert list(zip(samples["problem"], samples["sample"], strict=True)) == [
-        (problem, sample) for problem in range(1, 11) for sample in range(4)
-    ]
+def test_an_evaluation(call, both, capsys):
+    assert call(benchmarks=both) == 0
+    samples = read_samples()
+    places = samples[["problem", "sample"]].to_numpy().tolist()
+    assert places == [[problem, sample] for problem in range(1, 11) for sample in range(4)]
     prompts = tiny.dataset(10)["prompt"]
     assert samples["prompt"].tolist() == [prompts[number - 1] for number in samples["problem"]]
     rewards = pd.Series(by_letters(samples["completion"]))
     assert samples["reward"].equals(rewards)
     assert samples["length"].between(1, 12).all()
     assert (samples["length"][samples["truncated"]] == 12).all()
-    numbers = results(tmp_path / "eval")
+    numbers = results()
     low, high = numbers.pop("interval")
     passes = numbers.pop("pass_at_k")
     assert numbers == {
@@ -137,7 +128,7 @@ def test_an_evaluation(call, data, few, tmp_path, capsys):
     assert 0 < numbers["truncated"] < 1
     printed = capsys.readouterr().out
     assert f"{numbers['avg_at_k']:.3f}" in printed
-    average = (10 * numbers["avg_at_k"] + 3 * results(tmp_path / "eval", "few")["avg_at_k"]) / 13  # of all problems
+    average = (10 * numbers["avg_at_k"] + 3 * results(name="few")["avg_at_k"]) / 13  # of all problems
     assert re.search(rf"\| average \(by problems\) \| +13 \| {average:.3f} \|", printed)
 
 
@@ -165,17 +156,14 @@ def sampled(folder, prompts, seeds, end=(1,), **options) -> list[list[int]]:
 
 def test_greedy_decoding_of_a_padded_batch_is_that_of_each_prompt_alone(model):
     prompts = [[2, 3, 4], [5], [6, 7, 8, 9, 10, 11, 12]]
-    batch = sampled(model, prompts, [1, 2, 3], temperature=0.0)
+    net = AutoModelForCausalLM.from_pretrained(model)
+    alone = [net.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=6)[0, len(ids) :] for ids in prompts]
+    expected = [ids.tolist() for ids in alone]
+    assert sampled(model, prompts, [1, 2, 3], temperature=0.0) == expected
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.pad_token = None  # as base models' tokenizers: what a batch is padded with means nothing
     tokenizer.save_pretrained(model)
-    assert sampled(model, prompts, [1, 2, 3], temperature=0.0) == batch
-    net = AutoModelForCausalLM.from_pretrained(model)
-    for prompt, completion in zip(prompts, batch, strict=True):
-        ids = list(prompt)
-        while len(ids) < len(prompt) + 6 and (len(ids) == len(prompt) or ids[-1] != 1):
-            ids.append(net(torch.tensor([ids])).logits[0, -1].argmax().item())
-        assert completion == ids[len(prompt) :]
+    assert sampled(model, prompts, [1, 2, 3], temperature=0.0) == expected
 
 
 def test_the_nucleus_that_is_asked_for_is_sampled_from(model):
@@ -201,41 +189,38 @@ def test_a_completion_ends_with_its_first_end_token(model):
 
 
 def test_declared_end_tokens(call, model, engine):
-    """By generation_config.json, or by config.json where there is none."""
-    declared = model / "generation_config.json"
+    """By generation_config.json, or by config.json where there is none. Those of an adapter are its base's."""
+    LoraConfig(base_model_name_or_path="model").save_pretrained("adapter")
+    options = {"use_vllm": True, "batch_size": 40}
     GenerationConfig(eos_token_id=[7, 8]).save_pretrained(model)
-    assert call("a", use_vllm=True, batch_size=40) == 0
-    assert engine.LLM.ends == [{1, 7, 8}]
-    declared.unlink()
-    config = model / "config.json"
+    for name in ("model", "adapter"):
+        assert call(f"of-{name}", model_name_or_path=name, **options) == 0
+        assert engine.LLM.ends == [{1, 7, 8}]
+    Path("model/generation_config.json").unlink()
+    config = Path("model/config.json")
     config.write_text(config.read_text().replace('"eos_token_id": 1', '"eos_token_id": 9'))
-    assert call("b", use_vllm=True, batch_size=40) == 0
+    assert call(**options) == 0
     assert engine.LLM.ends == [{1, 9}]
 
 
-def test_chats(call, template, tmp_path):
-    template(CHAT)
-    # a named benchmark becomes a chat by itself, a file does not
-    named = {"benchmarks": CHATS, "num_generations": 1}
-    for changes, name in (({"conversational": True, "num_problems": 2}, "problems"), (named, "aime_2025")):
-        assert call(name, reward=None, **changes) == 0
-        first = read_samples(tmp_path / name, name).iloc[0]
-        assert [message["role"] for message in first["prompt"]] == ["user"]
-        assert isinstance(first["completion"], str)
-
-
-def test_a_benchmark_does_not_depend_on_its_neighbours(call, template, data, few, tmp_path, engine):
-    """A turn of a chat ends with a token that the model does not declare. A text does not end there."""
-    tokenizer = template(
-        "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}z{% endif %}{% endfor %}",
-        additional_special_tokens=["z"],
+def test_a_benchmark_does_not_depend_on_its_neighbours(call, model, both, engine):
+    """
+    A named benchmark becomes chats by itself, a file does not. A turn of a chat ends with a token that the model does
+    not declare. A text does not end there.
+    """
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}z{% endif %}{% endfor %}"
     )
+    tokenizer.add_special_tokens({"additional_special_tokens": ["z"]})
+    tokenizer.save_pretrained(model)
     options = {"reward": None, "max_completion_length": 40, "batch_size": 40}
     assert call("alone", **options) == 0
-    assert call(benchmarks=[data, few, CHATS], **options) == 0
-    files = [(tmp_path / folder / "problems.jsonl").read_bytes() for folder in ("alone", "eval")]
-    assert files[0] == files[1]
-    assert call("vllm", benchmarks=[data, few, CHATS], use_vllm=True, **options) == 0
+    assert call(benchmarks=[*both, CHATS], **options) == 0
+    assert Path("eval/problems.jsonl").read_bytes() == Path("alone/problems.jsonl").read_bytes()
+    (message,) = read_samples(name="aime_2025")["prompt"][0]
+    assert message["role"] == "user"
+    assert call("vllm", benchmarks=[*both, CHATS], use_vllm=True, **options) == 0
     z = tokenizer.convert_tokens_to_ids("z")
     assert engine.LLM.ends == [{1}, {1}, {1, z}]
 
@@ -249,18 +234,18 @@ def test_a_prompt_that_does_not_fit_the_context(call, model, capsys):
     assert "max_completion_length=12 is longer than the model's 17 tokens" in capsys.readouterr().err
 
 
-def test_an_adapter(call, model, tmp_path):
+def test_an_adapter(call, model):
     """Of a folder without its tokenizer."""
     torch.manual_seed(1)
     config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
     net = get_peft_model(AutoModelForCausalLM.from_pretrained(model), config)
-    net.save_pretrained(tmp_path / "adapter")
-    net.merge_and_unload().save_pretrained(tmp_path / "merged")
-    tiny.tokenizer().save_pretrained(tmp_path / "merged")
+    net.save_pretrained("adapter")
+    net.merge_and_unload().save_pretrained("merged")
+    tiny.tokenizer().save_pretrained("merged")
     found = {}
     for name in ("adapter", "merged", "model"):
-        assert call(f"{name}-eval", model_name_or_path=tmp_path / name, temperature=0) == 0
-        found[name] = read_samples(tmp_path / f"{name}-eval")["completion"].tolist()
+        assert call(f"{name}-eval", model_name_or_path=name, temperature=0) == 0
+        found[name] = read_samples(f"{name}-eval")["completion"].tolist()
     assert found["adapter"] == found["merged"] != found["model"]
     assert len(found["model"]) == 10  # greedy samples of a problem are all equal: one is drawn
 
@@ -268,11 +253,11 @@ def test_an_adapter(call, model, tmp_path):
 # --- what is finished is not done again ---
 
 
-def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, data, few, tmp_path, monkeypatch, capsys):
+def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, data, both, monkeypatch, capsys):
     assert call() == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "eval").iterdir()}
-    assert call(benchmarks=[data, few]) == 0
-    assert results(tmp_path / "eval", "few")["problems"] == 3
+    before = {path: path.read_bytes() for path in Path("eval").iterdir()}
+    assert call(benchmarks=both) == 0
+    assert results(name="few")["problems"] == 3
     monkeypatch.setattr("delta_trl.evaluation.evaluate.TransformersGenerator", None)
     assert call() == 0
     assert call(temperature=0.5) == 2
@@ -283,23 +268,23 @@ def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, data,
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, tmp_path, monkeypatch):
+def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, monkeypatch):
     assert call("whole") == 0
-    done = []
+    calls = []
 
     def dies(completions, **kwargs):
-        done.extend(completions)
-        if len(done) > 20:
+        calls.append(completions)
+        if len(calls) > 3:
             raise KeyboardInterrupt
         return by_letters(completions)
 
     with monkeypatch.context() as patch:
         patch.setattr("tests.evaluation.test_eval.by_letters", dies)
         assert call() == 130
-    assert not (tmp_path / "eval" / "problems.json").exists()
+    assert not Path("eval/problems.json").exists()
     assert call() == 0
     for name in ("problems.jsonl", "problems.json"):
-        assert (tmp_path / "eval" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert Path("eval", name).read_bytes() == Path("whole", name).read_bytes()
 
 
 # --- vLLM ---
@@ -335,18 +320,18 @@ def engine(monkeypatch):
     return package
 
 
-def test_vllm(call, model, tmp_path, engine):
+def test_vllm(call, engine):
     """Every sample has its own seed, so that not even the size of the batches matters. tests/vllm has the real one."""
     options = {"use_vllm": True, "vllm_kwargs": "{max_model_len: 99}", "dtype": "float32"}
     for folder, changes in (("a", {}), ("b", {"batch_size": 16}), ("c", {"seed": 1})):
         assert call(folder, **options, **changes) == 0
-    a, b, c = (read_samples(tmp_path / name) for name in "abc")
+    a, b, c = (read_samples(name) for name in "abc")
     assert a.equals(b)
     assert a["completion"].nunique() > 30
     assert not set(a["completion"]) & set(c["completion"][c["length"] > 4])
     assert set(a["length"][a["truncated"]]) == {12}
     assert not a["truncated"].all()
-    assert {"model": str(model), "max_model_len": 99, "dtype": "float32"}.items() <= StandIn.options.items()
+    assert {"model": "model", "max_model_len": 99, "dtype": "float32"}.items() <= StandIn.options.items()
 
 
 class Reasoner(StandIn):
@@ -368,7 +353,7 @@ ANSWERS = {
 @pytest.mark.parametrize("reward", ANSWERS)
 @pytest.mark.parametrize(("ends", "conversational"), [(False, False), (False, True), (True, True)])
 def test_an_answer_counts_once_the_reasoning_ends(
-    call, model, data, tmp_path, monkeypatch, engine, caplog, reward, ends, conversational
+    call, model, data, monkeypatch, engine, caplog, reward, ends, conversational
 ):
     """The chat template opens the reasoning, which the reward does not see. A text is not begun by it."""
     tokenizer = tiny.tokenizer(CHARACTERS)
@@ -381,18 +366,18 @@ def test_an_answer_counts_once_the_reasoning_ends(
     engine.LLM = Reasoner
     monkeypatch.setattr(Reasoner, "said", f"so</think>{answer}" if ends else answer)
     assert call(use_vllm=True, reward=reward, conversational=conversational) == 0
-    assert results(tmp_path / "eval")["avg_at_k"] == (ends or not conversational)
+    assert results()["avg_at_k"] == (ends or not conversational)
     assert not options_of_others(caplog.text, EvalArguments)
 
 
 # --- comparison ---
 
 
-def write_evaluation(folder: Path, rewards: list[list[float | None]], name: str = "problems", **changes) -> None:
+def write_evaluation(folder: str, rewards: list[list[float | None]], name: str = "problems", **changes) -> None:
     """A finished benchmark with these rewards, problem by problem."""
-    folder.mkdir(exist_ok=True)
+    Path(folder).mkdir(exist_ok=True)
     rows = [{"reward": reward, "length": 1, "truncated": False} for row in rewards for reward in row]
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pd.DataFrame(rows).to_json(Path(folder, f"{name}.jsonl"), orient="records", lines=True)
     settings = {
         "num_problems": len(rewards),
         "num_generations": len(rewards[0]),
@@ -401,16 +386,16 @@ def write_evaluation(folder: Path, rewards: list[list[float | None]], name: str 
         "temperature": 1.0,
         **changes,
     }
-    content = {"settings": settings, "versions": {"torch": folder.name}, "results": {}}
-    (folder / f"{name}.json").write_text(json.dumps(content))
+    content = {"settings": settings, "versions": {"torch": folder}, "results": {}}
+    Path(folder, f"{name}.json").write_text(json.dumps(content))
 
 
 @pytest.fixture
-def compared(tmp_path, capsys):
+def compared(capsys):
     """Compare evaluation `a` with another: the exit code, the cells of the table by benchmark, all that is printed."""
 
     def compare(other="b"):
-        code = main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / other)])
+        code = main(["eval", "--compare", "a", other])
         printed = "".join(capsys.readouterr())
         rows = [re.split(r" *\| *", line)[1:-1] for line in printed.splitlines() if line[0] == "|"]
         return code, {name: cells for name, *cells in rows[2:]}, printed
@@ -418,63 +403,61 @@ def compared(tmp_path, capsys):
     return compare
 
 
-def test_a_comparison_is_paired_and_of_what_is_scored_for_both(tmp_path, compared):
-    write_evaluation(tmp_path / "a", [[1.0, i % 3 == 0] for i in range(12)] + [[1.0, 1.0]])
-    write_evaluation(tmp_path / "b", [[0.0, 1.0]] * 12 + [[None, None]])
+def test_a_comparison_is_paired_by_name_and_of_what_is_scored_for_both(compared):
+    rewards = [[1.0, float(i % 3 == 0)] for i in range(12)]
+    write_evaluation("a", [*rewards, [1.0, 1.0]], "x")
+    write_evaluation("a", rewards, "y")
+    write_evaluation("a", rewards, "only_a")
+    write_evaluation("b", [row[1:] for row in rewards], "y", temperature=0.5)  # with fewer samples
+    write_evaluation("b", [[0.0, 1.0]] * 12 + [[None, None]], "x", temperature=0.9)
+    Path("a/config.json").write_text("{}")  # no benchmark: it has no samples
     _, cells, printed = compared()
-    assert cells["problems"][:4] == ["12", "0.667", "0.500", "0.167"]
-    low, high = map(float, cells["problems"][4].split(" to "))
+    assert {name: row[:4] for name, row in cells.items()} == {
+        "x": ["12", "0.667", "0.500", "0.167"],
+        "y": ["12", "0.667", "0.333", "0.333"],
+        "all problems": ["24", "0.667", "0.417", "0.250"],
+    }
+    low, high = map(float, cells["x"][4].split(" to "))
     half = 1.96 * 0.236 / 12**0.5  # of differences 0 and 0.5
     assert (low, high) == pytest.approx((0.167 - half, 0.167 + half), abs=0.05)
-    assert "problems, from A to B: versions.torch was 'a' and is 'b'" in printed
-
-
-def test_benchmarks_are_compared_by_name(tmp_path, compared):
-    rewards = [[1.0, float(i % 3 == 0)] for i in range(11)]
-    for name in ("x", "y", "only_a"):
-        write_evaluation(tmp_path / "a", rewards, name)
-    for name, temperature in (("y", 0.5), ("x", 0.9)):  # with fewer samples
-        write_evaluation(tmp_path / "b", [row[1:] for row in rewards], name, temperature=temperature)
-    (tmp_path / "a" / "config.json").write_text("{}")  # no benchmark: it has no samples
-    _, cells, printed = compared()
-    assert {name: row[0] for name, row in cells.items()} == {"x": "11", "y": "11", "all problems": "22"}
     assert "finished in one only: only_a" in printed
-    for name, temperature in (("y", 0.5), ("x", 0.9)):
-        assert re.search(f"^{name}, from A to B: .*temperature was 1.0 and is {temperature}", printed, re.MULTILINE)
+    changed = "temperature was 1.0 and is {}; versions.torch was 'a' and is 'b'"
+    assert f"x, from A to B: {changed.format(0.9)}\n" in printed
+    assert f"y, from A to B: num_generations was 2 and is 1; {changed.format(0.5)}\n" in printed
 
 
-def test_versions_tell_graders_apart(tmp_path, monkeypatch):
-    rooms = ("rewards", "sandbox")
-    for room in rooms:
-        shutil.copytree(Path(results_module.__file__).parents[1] / room, tmp_path / room)
+def test_versions_tell_graders_apart(monkeypatch):
+    monkeypatch.setattr(results_module, "__file__", str(Path("evaluation/results.py").resolve()))
     before = results_module.versions()
     assert before["math-verify"] == version("math-verify")
-    monkeypatch.setattr(results_module, "__file__", str(tmp_path / "evaluation" / "results.py"))
-    assert results_module.versions() == before
-    for room in rooms:
-        (tmp_path / room / "__init__.py").write_text("# edited\n")
+    for room in ("rewards", "sandbox"):
+        Path(room).mkdir()
+        Path(room, "code.py").write_text("# edited\n")
         now = results_module.versions()
         assert [name for name in now if now[name] != before[name]] == [room]
         before = now
 
 
-def test_mistakes_in_a_comparison(tmp_path, compared):
-    write_evaluation(tmp_path / "a", [[1.0]])
-    write_evaluation(tmp_path / "data", [[1.0]], problems="other")
-    write_evaluation(tmp_path / "reward", [[1.0]], reward="mine")
-    write_evaluation(tmp_path / "other", [[1.0]], "few")
-    for second, message in (("other", "only few, problems"), ("data", "problems was"), ("reward", "reward was")):
-        code, _, printed = compared(second)
-        assert code == 2
-        assert message in printed
+MISMATCHES = {"other": "only few, problems", "data": "problems was", "reward": "reward was"}
+
+
+@pytest.mark.parametrize(("second", "message"), MISMATCHES.items())
+def test_what_cannot_be_compared(compared, second, message):
+    write_evaluation("a", [[1.0]])
+    write_evaluation("data", [[1.0]], problems="other")
+    write_evaluation("reward", [[1.0]], reward="mine")
+    write_evaluation("other", [[1.0]], "few")
+    code, _, printed = compared(second)
+    assert code == 2
+    assert message in printed
 
 
 @pytest.mark.parametrize(("damaged", "lines"), [("problems.jsonl", 5), ("problems.jsonl", 4), ("problems.json", 0)])
-def test_a_damaged_file_is_named(tmp_path, compared, damaged, lines):
+def test_a_damaged_file_is_named(compared, damaged, lines):
     """Also one that lacks whole lines, or the samples of a whole problem."""
     for folder in ("a", "b"):
-        write_evaluation(tmp_path / folder, [[1.0, 0.0]] * 3)
-    path = tmp_path / "b" / damaged
+        write_evaluation(folder, [[1.0, 0.0]] * 3)
+    path = Path("b", damaged)
     path.write_text("\n".join(path.read_text().splitlines()[:lines]))
     code, _, printed = compared()
     assert code == 2
@@ -501,7 +484,7 @@ MISTAKES = [  # in the data, or in options, and what the message names
     (PROBLEM | {"prompt": 3}, {}, "row 1, column 'prompt'"),
     (PROBLEM, {"num_problems": 0}, "num_problems=0"),
     (PROBLEM, {"conversational": True}, "chat template"),
-    (PROBLEM, {"model_name_or_path": "tests/fixtures"}, "tests/fixtures"),
+    (PROBLEM, {"model_name_or_path": FIXTURES}, "fixtures"),
     (PROBLEM, {"prompt_template": "no"}, "prompt_template='no'"),
     (PROBLEM, {"max_completion_length": 40000}, "max_completion_length=40000"),
     (PROBLEM, {"dataset_format": "gsm8k"}, "dataset_format='gsm8k'"),
@@ -531,11 +514,11 @@ CALLS = {
 
 @pytest.mark.parametrize("rule", ["dleta", "delta:lamda_max=1", "given", "tests.corpus.tiny.model"])
 @pytest.mark.parametrize("kind", CALLS)
-def test_an_audit_and_an_explanation_name_their_own_options(model, data, tmp_path, capsys, kind, rule):
+def test_an_audit_and_an_explanation_name_their_own_options(model, data, capsys, kind, rule):
     rows = [{"prompt": "1+1=", "completion": str(i), "reward": i % 2, "marks": [[0, 1]]} for i in range(4)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = CALLS[kind].format(data=data, rule=rule).split()
-    assert main([*words, "--output_dir", str(tmp_path / "audit"), "--model_name_or_path", str(model)]) == 2
+    assert main([*words, "--output_dir", "audit", "--model_name_or_path", str(model)]) == 2
     message = capsys.readouterr().err
     assert message
     assert not options_of_others(message, kind)
