@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from ..arguments.errors import mistakes
 from ..report import write_report
 
 
@@ -15,4 +16,5 @@ def main(args: list[str]) -> None:
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="output_dir of a run")
     parser.add_argument("--step", type=int, metavar="N", help="only the completions recorded at this step")
     options = parser.parse_args(args)
-    print(write_report(options.run, options.run / "report.html", step=options.step))
+    with mistakes():
+        print(write_report(options.run, options.run / "report.html", step=options.step))

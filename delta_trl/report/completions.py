@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from .heatmap import Scale, shaded_tokens
 from .reader import Completion, Group
@@ -71,30 +72,21 @@ def shown_completion(c: Completion, limit: int | None, scale: Scale) -> dict[str
         parts.append(shown_part(c, places, scale))
     return {
         "completion": c,
-        "mean": mean_of(c.shaded(scale.name)),
+        "mean": pd.Series(c.shaded(scale.name)).mean(),  # NaN if no value is known
         "parts": parts,
     }
 
 
 def shown_part(c: Completion, places: np.ndarray, scale: Scale) -> dict[str, Any]:
-    """The number of a turn, 0 for a tool's text; its reward if its steps have some; its mean advantage; its tokens."""
-    texts = c.tokens[places]
+    """
+    The number of a turn, 0 for a tool's text; its reward and its mean advantage, NaN if none are known; its tokens.
+    """
     values = c.shaded(scale.name)[places].tolist()
     log_probs = c.log_probs[places].tolist()
     entropies = c.entropies[places].tolist()
-    rewards = c.step_rewards[places]
-    has_reward = np.isfinite(rewards).any()
     return {
         "turn": c.turns[places].max(initial=0),
-        "reward": np.nansum(rewards) if has_reward else None,
-        "advantage": mean_of(c.advantages[places]),
-        "tokens": shaded_tokens(texts, values, scale, log_probs, entropies),
+        "reward": pd.Series(c.step_rewards[places]).sum(min_count=1),
+        "advantage": pd.Series(c.advantages[places]).mean(),
+        "tokens": shaded_tokens(c.tokens[places], values, scale, log_probs, entropies),
     }
-
-
-def mean_of(values: np.ndarray) -> float | None:
-    """The mean of the known values, `None` if there are none."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return None
-    return known.mean()

@@ -4,13 +4,12 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..arguments.errors import UsageError
 from ..files import write_atomically
 from .completions import evenly, shown_group, token_limit
 from .figures import coefficients_plot, reward_plot
 from .heatmap import Scale
-from .reader import HOW_TO_RECORD, Run
+from .reader import HOW_TO_RECORD, read_run
 from .templates import render
 from .verdict import verdict
 
@@ -30,26 +29,50 @@ SHOWN = (
 )
 
 
-def write_report_page(run: Run, output: Path, step: int | None) -> None:
-    """See [`~delta_trl.report.write_report`]."""
-    values = [np.zeros(0)]
-    for group in run.groups:
-        values += [c.shaded(run.shaded) for c in group.completions]
-    scale = Scale.of(np.concatenate(values), run.shaded)
-    groups = sorted(run.groups, key=lambda group: -group.step)  # the newest first
+def write_report(
+    run: str | Path, output: str | Path, *, step: int | None = None, settings: dict | None = None
+) -> Path:
+    """
+    Write what a run has recorded as one HTML file that opens offline.
+
+    Args:
+        run (`str | Path`): A run directory.
+        output (`str | Path`): The HTML file.
+        step (`int`, *optional*): Show all groups of this step, instead of some of the whole run.
+        settings (`dict`, *optional*): For the head of the page, in place of those that the run recorded.
+
+    Returns:
+        `Path`: The HTML file.
+
+    Raises:
+        UsageError: If the run has nothing to show or no such step, or if a file cannot be read.
+        OSError: If the HTML file cannot be written.
+    """
+    found = read_run(run)
+    values = []
+    for group in found.groups:
+        for completion in group.completions:
+            values += completion.shaded(found.shaded).tolist()
+    scale = Scale.of(values, found.shaded)
+    groups = sorted(found.groups, key=lambda group: -group.step)  # the newest first
     if step is None:
         kept = evenly(groups)
     else:
         kept = groups = [group for group in groups if group.step == step]
+        if not kept:
+            steps = sorted({group.step for group in found.groups})
+            raise UsageError(f"--step {step}: completions were recorded at {', '.join(map(str, steps)) or 'no step'}.")
     limit = token_limit(kept)
-    known = {**run.settings.get("arguments", {}), **run.settings}
-    plots = [reward_plot(run), coefficients_plot(run.tokens)]
+    settings = settings or found.settings
+    known = {**settings.get("arguments", {}), **settings}
+    plots = [reward_plot(found), coefficients_plot(found.tokens)]
+    output = Path(output)
     write_page(
         "page.html.j2",
         output,
-        title=run.path.resolve().name,
+        title=found.path.resolve().name,
         settings={name: known[name] for name in SHOWN if known.get(name) is not None},
-        verdict=verdict(run),
+        verdict=verdict(found),
         plots=[plot for plot in plots if plot],
         groups=[shown_group(group, limit, scale) for group in kept],
         recorded=len(groups),
@@ -57,6 +80,7 @@ def write_report_page(run: Run, output: Path, step: int | None) -> None:
         scale=scale,
         how_to_record=HOW_TO_RECORD,
     )
+    return output
 
 
 def write_page(template: str, output: Path, **values: Any) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -23,7 +23,7 @@ INSTEAD = (
     ("frac_reward_zero_std", "credit/no_advantage"),  # a rule may have advantages of its own
     ("frac_reward_zero_std", "dynamic_sampling/no_contrast_before"),
 )
-OF_TOKENS = ("tokens", "coefficients", "advantages", "log_probs", "entropies", "step_rewards", "turns")
+NOT_ALWAYS_KNOWN = ("log_probs", "entropies", "step_rewards")
 HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 10 optimiser steps"
 
 
@@ -55,10 +55,9 @@ class Completion:
     @property
     def has_own_advantages(self) -> bool:
         """Whether tokens have advantages of their own: turned round, or not 0 where the response's is."""
-        known = np.isfinite(self.advantages)
-        coefficients = self.coefficients[known]
-        alike = np.isclose(self.advantages[known], coefficients * self.advantage, atol=1e-4)
-        return not alike.all() or bool((coefficients < 0).any())
+        expected = self.coefficients * self.advantage
+        are_alike = np.isclose(self.advantages, expected, atol=1e-4, equal_nan=True)
+        return not are_alike.all() or bool((self.coefficients < 0).any())
 
     def shaded(self, name: str) -> np.ndarray:
         """The values (T,) by which the page shades tokens: `"coefficient"` or `"advantage"`."""
@@ -188,16 +187,12 @@ def _read_groups(file: Path) -> list[Group]:
         raise UsageError(f"{file}: not a readable record ({str(error).splitlines()[0]}). Move it away.") from error
     groups: dict[int, Group] = {}
     for row in rows.to_dict("records"):
-        unknown = np.full(len(row["tokens"]), np.nan)
-        of_tokens = {}
-        for name in OF_TOKENS:
-            of_tokens[name] = unknown if row[name] is None else row[name]
-        completion = Completion(
-            reward=None if math.isnan(row["reward"]) else row["reward"],
-            rewards=list(row["rewards"]),
-            advantage=row["advantage"],
-            **of_tokens,
-        )
+        if math.isnan(row["reward"]):
+            row["reward"] = None
+        for name in NOT_ALWAYS_KNOWN:
+            if row[name] is None:
+                row[name] = np.full(len(row["tokens"]), np.nan)
+        of_completion = {field.name: row[field.name] for field in fields(Completion)}
         group = groups.setdefault(row["prompt_index"], Group(row["step"], row["prompt"]))
-        group.completions.append(completion)
+        group.completions.append(Completion(**of_completion))
     return list(groups.values())

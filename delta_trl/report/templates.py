@@ -1,5 +1,6 @@
 """The HTML of this room: templates of this folder, which escape whatever they show."""
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["visible"] = visible
+    environment.tests["nan"] = math.isnan
     return environment
 
 

@@ -103,43 +103,36 @@ def effects(tokens: pd.DataFrame) -> pd.DataFrame:
     a random number of tokens. What passes the end comes in again at the beginning. Exchanging single coefficients
     would take neighbours for independent.
     """
-    tokens = tokens.sort_values("completion", kind="stable", ignore_index=True)
-    names = {}
-    for text in tokens.text.unique():
-        names[text] = f"“{label(text)}”"
-    of_texts = tokens[["side"]].assign(kind=tokens.text.map(names))
+    of_texts = tokens[["side"]].assign(kind="“" + tokens.text.map(label) + "”")
     unlikely = of_texts[tokens.log_prob < math.log(UNLIKELY)].assign(kind=f"a probability under {UNLIKELY}")
     members = pd.concat([of_texts, unlikely])  # a row for each token of a kind; its index is the token's
-    by_kind = ["side", "kind"]
-    sizes = members.groupby(by_kind).kind.transform("size")
-    members = members[sizes >= LEAST_TOKENS]
-    number = members.groupby(by_kind).ngroup()
-    kinds = members.groupby(by_kind).size().rename("count").reset_index()
-    root = np.sqrt(kinds["count"].to_numpy())
+    by_kind = members.groupby(["side", "kind"])
+    number = by_kind.ngroup()
+    count = by_kind.size()
+    root = np.sqrt(count)
+    is_common = count >= LEAST_TOKENS
 
-    completions = tokens.groupby("completion")
-    completion = completions.ngroup().to_numpy()
-    place = completions.cumcount().to_numpy()
-    length = completions.side.transform("size").to_numpy()
-    start = np.arange(len(tokens)) - place
-    mean = completions.coefficient.transform("mean")
-    distances = (tokens.coefficient - mean).to_numpy()
+    mean = tokens.groupby("completion").coefficient.transform("mean")
+    distances = (tokens.coefficient - mean).groupby(tokens.completion)
+    of_completions = [own.to_numpy() for _, own in distances]
 
-    def sums(shift: np.ndarray) -> np.ndarray:
-        """The sums of all kinds, in square roots of their tokens, if coefficients were shifted by so many tokens."""
-        shifted = distances[start + (place + shift) % length]
-        return np.bincount(number, shifted[members.index], len(kinds)) / root
+    def sums(shares: np.ndarray) -> pd.Series:
+        """The sums of all kinds if each completion's coefficients were shifted by such a share of its length."""
+        shifted = [np.empty(0)]
+        for own, share in zip(of_completions, shares, strict=True):
+            shifted.append(np.roll(own, -int(share * len(own))))
+        of_members = np.concatenate(shifted)[members.index]
+        return np.bincount(number, of_members, len(count)) / root
 
     rng = np.random.default_rng(0)
     largest = []
     for _ in range(SHIFTS):
-        share = rng.random(completions.ngroups)
-        shift = (share[completion] * length).astype(int)
-        largest.append(np.abs(sums(shift)).max(initial=0.0))
-    found = sums(np.zeros_like(place))
-    kinds["distance"] = found / root
-    kinds["is_clear"] = np.abs(found) > np.quantile(largest, 1 - FALSE_ALARMS)
-    return kinds
+        shares = rng.random(len(of_completions))
+        largest.append(sums(shares)[is_common].abs().max())
+    found = sums(np.zeros(len(of_completions)))
+    is_clear = found.abs() > np.quantile(largest, 1 - FALSE_ALARMS)
+    kinds = pd.DataFrame({"distance": found / root, "is_clear": is_clear})
+    return kinds[is_common].reset_index()
 
 
 def named_effects(tokens: pd.DataFrame) -> str | None:
