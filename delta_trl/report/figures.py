@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from .reader import Run
-from .text import visible
 
 
 WIDTH = 440  # of the view box in the template
@@ -88,13 +87,10 @@ def reward_plot(run: Run) -> Plot | None:
     for key, name in run.evaluations.items():
         names[key] = f"evaluation on {name}" if name else "evaluation"
     lines = []
-    for key, name in names.items():
+    for i, (key, name) in enumerate(names.items()):
         values = run.logged(key)
-        points = pd.DataFrame({"y": values, "low": values, "high": values})
-        points["x"] = values.index
-        style = f"series-{min(len(lines), 2)}"
-        if len(points):
-            lines.append(Line(visible(name), style, points))
+        points = pd.DataFrame({"x": values.index, "y": values, "low": values, "high": values})
+        lines.append(Line(name, f"series-{i % 4}", points))
     return _plot("Reward", "mean over the rollout batch, by optimiser step", lines)
 
 
@@ -109,7 +105,7 @@ def arms_plot(arms: dict[str, list[Run]]) -> Plot | None:
         points = means.agg(["mean", "min", "max"], axis=1)
         points.columns = ["y", "low", "high"]
         points["x"] = by_seed.index.to_series().groupby(block).mean()
-        lines.append(Line(visible(arm), f"series-{i % 4}", points))
+        lines.append(Line(arm, f"series-{i % 4}", points))
     return _plot("Training reward", "mean of the seeds with their range, by optimiser step", lines)
 
 
@@ -132,14 +128,14 @@ def coefficients_plot(tokens: pd.DataFrame) -> Plot | None:
             }
         )
         points = points[bins.size() >= MIN_BIN]
-        if len(points):
-            lines.append(Line(name, name, points))
+        lines.append(Line(name, name, points))
     caption = "mean coefficient of the recorded tokens with quartiles, by position in the completion"
     return _plot("Coefficients by side and position", caption, lines, [1.0])
 
 
 def _plot(title: str, caption: str, lines: list[Line], marks: Sequence[float] = ()) -> Plot | None:
-    """A plot of curves; `None` without any."""
+    """A plot of the curves that have points; `None` without any."""
+    lines = [line for line in lines if len(line.points)]
     if not lines:
         return None
     points = pd.concat([line.points for line in lines])

@@ -121,7 +121,7 @@ class DeltaGRPOTrainer(
             batch["advantages"] = tokens.padded(credit.advantages)
             self._log_rollout(credit, tokens, policy.forward_passes, time.perf_counter() - start)
             if self._token_log:
-                self._token_log.observe(batch, tokens, credit, self.last_rewards.cpu())
+                self._token_log.observe(batch, tokens, credit, total_rewards(self, self.last_rewards))
         return batch
 
     def _tokens(self, batch: dict, policy: RolloutPolicy) -> Tokens:

@@ -44,7 +44,7 @@ class TokenLog(TrainerCallback):
                 if step >= state.global_step:
                     file.unlink()
 
-    def observe(self, batch: dict, tokens: Tokens, credit: Credit, rewards: torch.Tensor) -> None:
+    def observe(self, batch: dict, tokens: Tokens, credit: Credit, totals: torch.Tensor) -> None:
         """
         Record a rollout batch if one is due. Every process must call it.
 
@@ -52,7 +52,7 @@ class TokenLog(TrainerCallback):
             batch (`dict`): This process's rollout batch.
             tokens (`Tokens`): Its tokens.
             credit (`Credit`): Their credit, as `checked_credit` returns it.
-            rewards (`torch.Tensor` of shape `(rows of all processes, functions)`): NaN where not scorable.
+            totals (`torch.Tensor` of shape `(rows of all processes,)`): Their rewards, NaN where not scorable.
         """
         step = self._trainer.state.global_step
         every = self._trainer.credit_args.log_token_credit
@@ -60,34 +60,31 @@ class TokenLog(TrainerCallback):
         self._previous_step = step
         if not due:
             return
-        rows = gather_object(self._rows(batch, tokens, credit, rewards, step))
+        rows = gather_object(self._rows(batch, tokens, credit, totals, step))
         if self._trainer.accelerator.is_main_process:
             write_records(rows, self.output_dir, step)
             track(rows, step, self._trainer.args.report_to)
 
-    def _rows(self, batch: dict, tokens: Tokens, credit: Credit, rewards: torch.Tensor, step: int) -> list[dict]:
+    def _rows(self, batch: dict, tokens: Tokens, credit: Credit, totals: torch.Tensor, step: int) -> list[dict]:
         """This process's share of the completions to record."""
         trainer = self._trainer
-        firsts = tokens.mask.int().argmax(dim=1, keepdim=True)  # the first token of each response
-        own = tokens.padded(tokens.advantages).gather(1, firsts)[:, 0]
+        count = len(tokens.mask)
+        own = tokens.advantages.new_zeros(count)  # of the responses; 0 where the loss counts no token
+        own[tokens.row] = tokens.advantages
         advantages = trainer.accelerator.gather(own).cpu().numpy()
         group_size = trainer.num_generations
         limit = trainer.credit_args.log_token_credit_completions
         chosen = choose_rows(advantages, group_size, limit)
-        totals = (rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # as in TRL
-        totals[rewards.isnan().all(dim=1)] = torch.nan
         known = [name for name in ("log_probs", "entropies") if tokens.knows(name)]
         columns = token_columns(tokens, credit, known)
-        everywhere = torch.ones_like(batch["completion_ids"])
-        of_policy = batch.get("tool_mask", everywhere).tolist()
-        first = trainer.accelerator.process_index * len(tokens.mask)
+        columns["turns"] = turn_numbers(batch)
+        first = trainer.accelerator.process_index * count
         records = []
         for i, ids in enumerate(trainer.last_reward_call[3]):  # without padding
             row = first + i
             if row not in chosen:
                 continue
-            length = len(ids)
-            of_functions = map(_or_none, rewards[row].tolist())
+            of_functions = map(_or_none, trainer.last_rewards[row].tolist())
             record = {
                 "step": step,
                 "prompt_index": row // group_size,
@@ -98,10 +95,9 @@ class TokenLog(TrainerCallback):
                 "advantage": advantages[row].item(),
                 "token_ids": ids,
                 "tokens": self._texts.of_sequence(ids),
-                "turns": turn_numbers(of_policy[i][:length]),
             }
             for name, values in columns.items():
-                record[name] = values[i, :length].tolist()
+                record[name] = values[i, : len(ids)].tolist()
             records.append(record)
         return records
 
@@ -125,16 +121,14 @@ def token_columns(tokens: Tokens, credit: Credit, names: Sequence[str]) -> dict[
     return columns
 
 
-def turn_numbers(of_policy: list[int]) -> list[int]:
-    """The number of each token's turn, from 1; 0 for a tool's tokens."""
-    numbers = []
-    turn = 0
-    before = 0
-    for own in of_policy:
-        turn += own > before
-        numbers.append(turn if own else 0)
-        before = own
-    return numbers
+def turn_numbers(batch: dict) -> torch.Tensor:
+    """The number of each token's turn (B, T), from 1; 0 for a tool's tokens."""
+    everywhere = torch.ones_like(batch["completion_ids"])
+    of_policy = batch.get("tool_mask", everywhere)
+    before = of_policy.roll(1, dims=1)
+    before[:, 0] = 0
+    begins = of_policy > before
+    return begins.cumsum(dim=1) * of_policy
 
 
 def _or_none(value: float) -> float | None:
@@ -153,8 +147,8 @@ def choose_rows(advantages: np.ndarray, group_size: int, limit: int) -> list[int
     count = max(1, limit // group_size)
     chosen = order[:count]
     ranked = np.argsort(-groups[chosen], axis=1, kind="stable")
-    from_both_ends = np.stack([ranked, ranked[:, ::-1]], axis=2)
     size = min(limit, group_size)
-    of_groups = from_both_ends.reshape(len(chosen), -1)[:, :size]
-    rows = chosen[:, None] * group_size + of_groups
+    middle = slice(size - size // 2, group_size - size // 2)
+    kept = np.delete(ranked, middle, axis=1)
+    rows = chosen[:, None] * group_size + kept
     return sorted(rows.ravel().tolist())
