@@ -23,20 +23,16 @@ from .table import describe
 
 
 def main(args: list[str]) -> None:
-    """Run an audit, and print its table. Raises `UsageError` for a user's mistake."""
+    """Run an audit. Raises `UsageError` for a user's mistake."""
     (arguments,) = parse([AuditArguments], args, prog="delta-trl audit")
     with mistakes():
-        results = audit(arguments)
-    print(describe(results["benchmarks"]))
-    print(f"{arguments.output_dir}/audit.md")
+        audit(arguments)
 
 
-def audit(args: AuditArguments) -> dict:
+def audit(args: AuditArguments) -> None:
     """
-    Score all completions, and write `scores.jsonl`, `results.json` and `audit.md` into the output directory.
-
-    Returns:
-        `dict`: The results.
+    Score all completions, and write `scores.jsonl`, `results.json` and `audit.md` into the output directory. Prints
+    the last of these.
 
     Raises:
         ValueError, OSError, ImportError: If a rule, the data or the model cannot be loaded, or do not fit each other.
@@ -54,14 +50,14 @@ def audit(args: AuditArguments) -> dict:
     if args.is_adapter():  # exact gradients are those of the merged model
         model = model.merge_and_unload().requires_grad_(True)
     benchmarks = {}
-    scored: list[dict] = []
+    scored: list[str] = []
     for name, (batches, left_out) in data.items():
         lines = []
         for number, rows in enumerate(tqdm(batches, desc=name, unit="batch")):
             torch.manual_seed(args.seed + number)
             lines += score(model, rows, rules, args.batch_size, tokenizer)
-        scored += [{"benchmark": name, **line} for line in lines]
-        benchmarks[name] = summarise(lines, list(rules), args.seed)
+        scored += [json.dumps({"benchmark": name, **line}) + "\n" for line in lines]
+        benchmarks[name] = summarise(lines, args.seed)
         benchmarks[name]["left_out"] = dict(+left_out)
     used = {name: repr(rule) for name, rule in rules.items()}
     results = {
@@ -69,12 +65,12 @@ def audit(args: AuditArguments) -> dict:
         "versions": versions(),
         "benchmarks": benchmarks,
     }
-    scores = "".join(json.dumps(line) + "\n" for line in scored)
-    write_atomically(scores.encode(), folder / "scores.jsonl")
+    write_atomically("".join(scored).encode(), folder / "scores.jsonl")
     write_json(results, folder / "results.json")
     text = describe(benchmarks)
     write_atomically(text.encode(), folder / "audit.md")
-    return results
+    print(text)
+    print(folder / "audit.md")
 
 
 def score(
@@ -111,11 +107,11 @@ def score(
     return lines
 
 
-def summarise(lines: list[dict], rules: list[str], seed: int) -> dict:
+def summarise(lines: list[dict], seed: int) -> dict:
     """The numbers of a benchmark: `rules`, by rule and side as [`identification`] gives them, and counts."""
-    found: dict[str, dict] = {rule: {} for rule in rules}
+    found: dict[str, dict] = {rule: {} for rule in lines[0]["scores"]}
     for side, sign in SIDES.items():
-        marked = marked_of(lines, rules, sign)
+        marked = marked_of(lines, sign)
         if not marked.marks:
             continue
         for rule, numbers in identification(marked, seed).items():

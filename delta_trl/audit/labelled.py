@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -252,19 +252,14 @@ def rollout_batches(
         groups = [group for group in groups if _is_labelled(group) and _has_contrast(group)]
         left_out["prompts without a label or without different rewards"] = len(prompts) - len(groups)
     if not any(_is_labelled(group) for group in groups):
-        reasons = [f"{count} {reason}" for reason, count in left_out.items()]
-        raise ValueError(f"{name}: nothing can be audited: {'; '.join(reasons) or 'no completion has a label'}.")
+        raise ValueError(f"{name}: nothing can be audited: no label is left. Left out: {dict(left_out)}.")
     count = min(args.num_prompts, len(groups))
     chosen = random.Random(args.seed).sample(groups, count)
+    for number, group in enumerate(chosen):
+        for row in group:
+            row["group"] = number if data.siblings else 0
     size = args.prompts_per_batch
-    batches = []
-    for i in range(0, count, size):
-        batch: list[Row] = []
-        for number, group in enumerate(chosen[i : i + size]):
-            for row in group:
-                row["group"] = number if data.siblings else 0
-            batch += group
-        batches.append(batch)
+    batches = [list(chain(*chosen[i : i + size])) for i in range(0, count, size)]
     return batches, left_out
 
 

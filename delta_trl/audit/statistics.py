@@ -41,29 +41,27 @@ class Marked:
     prompts: list[int]
 
 
-def marked_of(lines: list[dict], rules: list[str], sign: int) -> Marked:
-    """The completions of a side that have marks, but are not marked as a whole."""
-    chosen = []
+def marked_of(lines: list[dict], sign: int) -> Marked:
+    """
+    The completions of a side that have marks, but are not marked as a whole. The score of a unit is the mean of its
+    tokens'; units without a token are left out.
+    """
+    scores: dict[str, list[np.ndarray]] = {}
     marks = []
+    texts = []
     for line in lines:
         units = np.unique(line["unit"])
         own = np.isin(units, line["marked"])
         is_side = np.sign(line["advantage"]) == sign
-        if is_side and own.any() and not own.all():
-            chosen.append(line)
-            marks.append(own)
-    scores = {}
-    for rule in rules:
-        scores[rule] = [unit_scores(line, rule) for line in chosen]
-    texts = pd.Series([line["prompt"] for line in chosen], dtype=object)
-    prompts, _ = pd.factorize(texts)
+        if not is_side or not own.any() or own.all():
+            continue
+        for rule, of_tokens in line["scores"].items():
+            of_units = pd.Series(of_tokens).groupby(line["unit"]).mean()
+            scores.setdefault(rule, []).append(of_units.to_numpy())
+        marks.append(own)
+        texts.append(line["prompt"])
+    prompts, _ = pd.factorize(pd.Series(texts, dtype=object))
     return Marked(scores, marks, prompts.tolist())
-
-
-def unit_scores(line: dict, rule: str) -> np.ndarray:
-    """Mean score of each unit of a completion, in order; units without a token are left out."""
-    scores = pd.Series(line["scores"][rule])
-    return scores.groupby(line["unit"]).mean().to_numpy()
 
 
 def shifted_aucs(scores: np.ndarray, marks: np.ndarray) -> np.ndarray:
@@ -73,13 +71,11 @@ def shifted_aucs(scores: np.ndarray, marks: np.ndarray) -> np.ndarray:
     """
     m = marks.sum()
     n = len(marks)
-    ranks = pd.Series(scores).rank()  # from 1; ties share their mean rank
-    of_marks = np.fft.rfft(marks)
-    transformed = np.fft.rfft(ranks) * of_marks.conj()
-    sums = np.fft.irfft(transformed, n)  # of the marked ranks, for every shift
-    exact = np.round(2 * sums) / 2  # multiples of 1/2, because of ties
+    ranks = pd.Series(scores).rank().to_numpy()  # from 1; ties share their mean rank
+    places = np.flatnonzero(marks)[:, None] + np.arange(n)  # (m, n): a column for every shift
+    sums = ranks[places % n].sum(axis=0)
     least = m * (m + 1) / 2
-    return (exact - least) / (m * (n - m))
+    return (sums - least) / (m * (n - m))
 
 
 def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:

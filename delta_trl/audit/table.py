@@ -1,6 +1,6 @@
 """The results of an audit as a table, in Markdown."""
 
-from ..evaluation.results import table
+from ..evaluation.results import interval, table
 from .statistics import SIDES
 
 
@@ -41,8 +41,7 @@ def _cell(found: dict | None) -> str:
     auc = found["auc"]
     p = found["p"]
     sign = SIGNS[found["chance"]]
-    interval = "too few prompts"
+    ends = "too few prompts"
     if found["interval"]:
-        low, high = found["interval"]
-        interval = f"{low:.2f} to {high:.2f}"
-    return f"{sign}{auc:.3f} ({interval}), {p:.3f}"
+        ends = interval(found["interval"])
+    return f"{sign}{auc:.3f} ({ends}), {p:.3f}"

@@ -124,7 +124,7 @@ def test_only_completions_of_the_side_with_both_kinds_of_units_count():
         return one | changes
 
     lines = [line(), line(marked=[]), line(marked=[0, 1, 4]), line(advantage=0.0), line(advantage=1.0, prompt="q")]
-    losers, winners = (marked_of(lines, ["rule"], sign) for sign in (-1, 1))
+    losers, winners = (marked_of(lines, sign) for sign in (-1, 1))
     assert [marks.tolist() for marks in losers.marks] == [[False, True, False]]
     assert (losers.prompts, len(winners.marks)) == ([0], 1)
-    assert marked_of([line(), line(prompt="q"), line()], ["rule"], -1).prompts == [0, 1, 0]
+    assert marked_of([line(), line(prompt="q"), line()], -1).prompts == [0, 1, 0]

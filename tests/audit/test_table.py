@@ -18,6 +18,6 @@ def test_numbers_of_both_sides():
     text = describe({"mine": one})
     assert text.startswith("## mine\n\n1,000 prompts, 2 completions, mean reward 0.500; left out: 3 too long.\n\n|")
     rows = dict(re.findall(r"^\| (\w+) +\| *(.*?) *\|$", text, re.MULTILINE))
-    assert re.split(r" +\| +", rows["good"]) == ["▲ 0.812 (0.71 to 0.91), 0.010", "▼ 0.213 (0.11 to 0.31), 0.010"]
-    assert re.split(r" +\| *", rows["none"]) == ["0.550 (0.45 to 0.65), 0.500", ""]
+    assert re.split(r" +\| +", rows["good"]) == ["▲ 0.812 (0.712 to 0.912), 0.010", "▼ 0.213 (0.113 to 0.313), 0.010"]
+    assert re.split(r" +\| *", rows["none"]) == ["0.550 (0.450 to 0.650), 0.500", ""]
     assert "too few prompts" in rows["few"]
