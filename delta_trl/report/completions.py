@@ -1,8 +1,8 @@
 """The completions of a page: some groups, evenly over the run, with every token as the page shows it."""
 
+from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from .heatmap import Scale, shaded_tokens
@@ -65,11 +65,10 @@ def shown_group(group: Group, limit: int | None, scale: Scale) -> dict[str, Any]
 
 def shown_completion(c: Completion, limit: int | None, scale: Scale) -> dict[str, Any]:
     """A completion as the page's template takes it: its mean, and its parts, which are turns and tools' texts."""
-    turns = c.turns[:limit]
-    changes = np.flatnonzero(np.diff(turns)) + 1
+    turns = c.turns[:limit].tolist()
     parts = []
-    for places in np.split(np.arange(len(turns)), changes):
-        parts.append(shown_part(c, places, scale))
+    for turn, places in groupby(range(len(turns)), key=turns.__getitem__):
+        parts.append(shown_part(c, turn, list(places), scale))
     return {
         "completion": c,
         "mean": pd.Series(c.shaded(scale.name)).mean(),  # NaN if no value is known
@@ -77,7 +76,7 @@ def shown_completion(c: Completion, limit: int | None, scale: Scale) -> dict[str
     }
 
 
-def shown_part(c: Completion, places: np.ndarray, scale: Scale) -> dict[str, Any]:
+def shown_part(c: Completion, turn: int, places: list[int], scale: Scale) -> dict[str, Any]:
     """
     The number of a turn, 0 for a tool's text; its reward and its mean advantage, NaN if none are known; its tokens.
     """
@@ -85,7 +84,7 @@ def shown_part(c: Completion, places: np.ndarray, scale: Scale) -> dict[str, Any
     log_probs = c.log_probs[places].tolist()
     entropies = c.entropies[places].tolist()
     return {
-        "turn": c.turns[places].max(initial=0),
+        "turn": turn,
         "reward": pd.Series(c.step_rewards[places]).sum(min_count=1),
         "advantage": pd.Series(c.advantages[places]).mean(),
         "tokens": shaded_tokens(c.tokens[places], values, scale, log_probs, entropies),

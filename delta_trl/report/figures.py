@@ -41,8 +41,7 @@ class Axis:
     end: int
 
     def pixels(self, values: Sequence[float]) -> np.ndarray:
-        share = (np.asarray(values) - self.low) / (self.high - self.low)
-        return self.start + share * (self.end - self.start)
+        return np.interp(values, [self.low, self.high], [self.start, self.end])
 
     def ticks(self, count: int, least_step: float = 0.0) -> list[float]:
         """About `count` round values."""

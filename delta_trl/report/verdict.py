@@ -59,13 +59,13 @@ def change(logged: pd.Series) -> Change | None:
     n = max(BLOCK, len(values) // 10)
     whole = values[len(values) % n :]
     blocks = whole.reshape(-1, n).mean(axis=1)
-    error = math.inf
+    clear = math.inf
     if len(blocks) >= LEAST_BLOCKS:
-        # Second differences of independent means have 6 times their variance, and a trend does not count as noise.
+        # Second differences of independent means have 6 times their variance, and a trend does not count as noise. The
+        # difference of two means has twice their variance.
         # Means of blocks are nearly independent, also where values are like their neighbours.
         differences = np.diff(blocks, 2)
-        error = math.sqrt((differences**2).mean() / 6)
-    clear = CLEAR * math.sqrt(2) * error
+        clear = CLEAR * math.sqrt((differences**2).mean() / 3)
     return Change(values[:n].mean(), blocks[-1], blocks.max(), n, clear)
 
 
