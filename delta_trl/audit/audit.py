@@ -13,11 +13,12 @@ from ..arguments.errors import mistakes
 from ..arguments.parser import parse
 from ..credit import TokenCredit, checked_credit, make_rule
 from ..evaluation.arguments import AuditArguments
+from ..evaluation.benchmarks import find
 from ..evaluation.results import versions
 from ..files import write_atomically, write_json
 from ..scoring.standalone import given_tokens
 from ..scoring.texts import TokenTexts
-from .labelled import resolve, rollout_batches
+from .labelled import LABELLED, LabelledData, rollout_batches
 from .statistics import SIDES, identification, marked_of
 from .table import describe
 
@@ -43,7 +44,7 @@ def audit(args: AuditArguments) -> None:
     config = args.config()
     data = {}
     for given in args.benchmarks:
-        name, labelled = resolve(given)
+        name, labelled = find(given, LABELLED, LabelledData)
         data[name] = rollout_batches(name, labelled, args, tokenizer, config)
     folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
     model = args.model()

@@ -19,7 +19,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..data.completions import check_completion
 from ..data.loading import load
-from ..evaluation.benchmarks import BOXED, find
+from ..evaluation.benchmarks import BOXED
 from ..evaluation.model import beyond_context
 from ..scoring.checks import check_ids
 from ..scoring.prompts import prompt_ids
@@ -116,32 +116,28 @@ def differing(text: str, other: str) -> list[Range]:
 @dataclass(frozen=True)
 class LabelledData:
     """
-    Data with labels.
+    Data with labels, by default of your own file.
 
     Args:
         source (`str`): Hub id, or path of a local file.
-        config (`str`, *optional*), split (`str`): Of a hub dataset.
-        read (`Callable`): Makes labelled completions of a row.
-        siblings (`bool`): Whether it has several completions of a prompt. Without, a rollout batch is one group.
+        read (`Callable`, *optional*): Makes labelled completions of a row.
+        split (`str`, *optional*, defaults to `"train"`), config (`str`, *optional*): Of a hub dataset.
+        siblings (`bool`, *optional*, defaults to `True`):
+            Whether it has several completions of a prompt. Without, a rollout batch is one group.
     """
 
     source: str
-    config: str | None
-    split: str
-    read: Callable[[Row], Iterator[Labelled]]
+    read: Callable[[Row], Iterator[Labelled]] = read_own
+    split: str = "train"
+    config: str | None = None
     siblings: bool = True
 
 
 LABELLED = {
-    f"processbench_{split}": LabelledData("Qwen/ProcessBench", None, split, read_processbench, siblings=False)
+    f"processbench_{split}": LabelledData("Qwen/ProcessBench", read_processbench, split, siblings=False)
     for split in ("gsm8k", "math", "olympiadbench", "omnimath")
 }
-LABELLED["humanevalpack"] = LabelledData("bigcode/humanevalpack", "python", "test", read_humanevalpack)
-
-
-def resolve(given: str) -> tuple[str, LabelledData]:
-    """The name and data of a benchmark of `LABELLED`, or of your own file. Raises `ValueError` for another name."""
-    return find(given, LABELLED, lambda path: LabelledData(path, None, "train", read_own))
+LABELLED["humanevalpack"] = LabelledData("bigcode/humanevalpack", read_humanevalpack, "test", "python")
 
 
 def load_labelled(data: LabelledData) -> list[Labelled]:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from .heatmap import Scale, shaded_tokens
-from .reader import Completion, Group
+from .reader import Completion, Group, completions_of
 
 
 # The page stays at a few MB: a token and its values have about 100 bytes.
@@ -26,66 +26,42 @@ def evenly(groups: list[Group]) -> list[Group]:
 
 
 def has_room(groups: list[Group]) -> bool:
-    tokens = sum(token_counts(groups))
-    return len(groups) <= MAX_GROUPS and tokens <= MAX_TOKENS
-
-
-def token_counts(groups: list[Group]) -> list[int]:
-    """The number of tokens of each completion."""
-    counts = []
-    for group in groups:
-        counts += [len(c.tokens) for c in group.completions]
-    return counts
+    return len(groups) <= MAX_GROUPS and token_limit(groups) is None
 
 
 def token_limit(groups: list[Group]) -> int | None:
     """How many tokens of a completion the page shows; `None` if there is room for all."""
-    counts = token_counts(groups)
+    counts = [len(c.tokens) for c in completions_of(groups)]
     if sum(counts) <= MAX_TOKENS:
         return None
     return MAX_TOKENS // len(counts)
 
 
-def shown_group(group: Group, limit: int | None, scale: Scale) -> dict[str, Any]:
+def parts_of(c: Completion, limit: int | None, scale: Scale) -> list[dict[str, Any]]:
     """
-    A group as the page's template takes it.
+    The turns and the tools' texts of a completion, in order.
 
     Args:
-        group ([`Group`]): The group.
-        limit (`int`, *optional*): Tokens of a completion that are shown.
+        c ([`Completion`]): The completion.
+        limit (`int`, *optional*): How many of its tokens are shown.
         scale ([`Scale`]): What is shaded.
+
+    Returns:
+        `list[dict]`: Of each, the number of the `turn`, 0 for a tool's text; its `reward` and its mean `advantage`, NaN
+        if none are known; its shaded `tokens`.
     """
-    sides = {}
-    for side, heading in HEADINGS.items():
-        completions = [shown_completion(c, limit, scale) for c in group.of_side(side)]
-        if completions:
-            sides[heading] = completions
-    return {"group": group, "sides": sides}
-
-
-def shown_completion(c: Completion, limit: int | None, scale: Scale) -> dict[str, Any]:
-    """A completion as the page's template takes it: its mean, and its parts, which are turns and tools' texts."""
     turns = c.turns[:limit].tolist()
     parts = []
-    for turn, places in groupby(range(len(turns)), key=turns.__getitem__):
-        parts.append(shown_part(c, turn, list(places), scale))
-    return {
-        "completion": c,
-        "mean": pd.Series(c.shaded(scale.name)).mean(),  # NaN if no value is known
-        "parts": parts,
-    }
-
-
-def shown_part(c: Completion, turn: int, places: list[int], scale: Scale) -> dict[str, Any]:
-    """
-    The number of a turn, 0 for a tool's text; its reward and its mean advantage, NaN if none are known; its tokens.
-    """
-    values = c.shaded(scale.name)[places].tolist()
-    log_probs = c.log_probs[places].tolist()
-    entropies = c.entropies[places].tolist()
-    return {
-        "turn": turn,
-        "reward": pd.Series(c.step_rewards[places]).sum(min_count=1),
-        "advantage": pd.Series(c.advantages[places]).mean(),
-        "tokens": shaded_tokens(c.tokens[places], values, scale, log_probs, entropies),
-    }
+    for turn, numbers in groupby(range(len(turns)), key=turns.__getitem__):
+        places = list(numbers)
+        values = c.shaded(scale.name)[places].tolist()
+        log_probs = c.log_probs[places].tolist()
+        entropies = c.entropies[places].tolist()
+        part = {
+            "turn": turn,
+            "reward": pd.Series(c.step_rewards[places]).sum(min_count=1),
+            "advantage": pd.Series(c.advantages[places]).mean(),
+            "tokens": shaded_tokens(c.tokens[places], values, scale, log_probs, entropies),
+        }
+        parts.append(part)
+    return parts

@@ -110,13 +110,11 @@ def arms_plot(arms: dict[str, list[Run]]) -> Plot | None:
 
 def coefficients_plot(tokens: pd.DataFrame) -> Plot | None:
     """Mean and quartiles of each side's recorded coefficients by the token's position; `None` if too few are known."""
-    width = 1
-    if len(tokens):
-        width = math.ceil(tokens.position.max() / BINS)
+    last = tokens.position.max()
     lines = []
     for name, side in (("winners", 1), ("losers", -1)):
         own = tokens[tokens.side == side]
-        bins = own.groupby((own.position - 1) // width)
+        bins = own.groupby((own.position - 1) * BINS // last)
         coefficient = bins.coefficient
         points = pd.DataFrame(
             {

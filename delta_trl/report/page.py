@@ -4,9 +4,11 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..arguments.errors import UsageError
 from ..files import write_atomically
-from .completions import evenly, shown_group, token_limit
+from .completions import HEADINGS, evenly, parts_of, token_limit
 from .figures import coefficients_plot, reward_plot
 from .heatmap import Scale
 from .reader import HOW_TO_RECORD, read_run
@@ -49,11 +51,8 @@ def write_report(
         OSError: If the HTML file cannot be written.
     """
     found = read_run(run)
-    values = []
-    for group in found.groups:
-        for completion in group.completions:
-            values += completion.shaded(found.shaded).tolist()
-    scale = Scale.of(values, found.shaded)
+    values = [c.shaded(found.shaded) for c in found.completions]
+    scale = Scale.of(np.concatenate([[], *values]), found.shaded)
     groups = sorted(found.groups, key=lambda group: -group.step)  # the newest first
     if step is None:
         kept = evenly(groups)
@@ -74,8 +73,10 @@ def write_report(
         settings={name: known[name] for name in SHOWN if known.get(name) is not None},
         verdict=verdict(found),
         plots=[plot for plot in plots if plot],
-        groups=[shown_group(group, limit, scale) for group in kept],
+        groups=kept,
         recorded=len(groups),
+        headings=HEADINGS,
+        parts_of=parts_of,
         limit=limit,
         scale=scale,
         how_to_record=HOW_TO_RECORD,

@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ class Completion:
     One recorded completion of T tokens.
 
     Attributes:
+        step (`int`): The optimiser steps that were done when it was sampled.
         reward (`float`, *optional*), advantage (`float`): Of the completion; `None` where not scorable.
         rewards (`list[tuple[str, float | None]]`): By reward function. Two functions may have the same name.
         tokens (`np.ndarray` of shape `(T,)`): The texts of the tokens.
@@ -41,6 +43,7 @@ class Completion:
         turns (`np.ndarray` of shape `(T,)`): The number of each token's turn; 0 for a tool's tokens.
     """
 
+    step: int
     reward: float | None
     rewards: list[tuple[str, float | None]]
     advantage: float
@@ -62,6 +65,10 @@ class Completion:
     def shaded(self, name: str) -> np.ndarray:
         """The values (T,) by which the page shades tokens: `"coefficient"` or `"advantage"`."""
         return self.coefficients if name == "coefficient" else self.advantages
+
+    def mean(self, name: str) -> float:
+        """The mean of the known ones of these values; NaN if there is none."""
+        return pd.Series(self.shaded(name)).mean()
 
     @property
     def side(self) -> int:
@@ -95,6 +102,10 @@ class Run:
     settings: dict = field(default_factory=dict)  # as training records them
 
     @property
+    def completions(self) -> list[Completion]:
+        return completions_of(self.groups)
+
+    @property
     def evaluations(self) -> dict[str, str]:
         """The logged keys of rewards in evaluation, one for each named set, and the names of the sets."""
         found = {}
@@ -113,7 +124,7 @@ class Run:
     @cached_property
     def shaded(self) -> str:
         """By what the page shades tokens: `"advantage"` if some have advantages of their own, or `"coefficient"`."""
-        own = any(c.has_own_advantages for group in self.groups for c in group.completions)
+        own = any(c.has_own_advantages for c in self.completions)
         return "advantage" if own else "coefficient"
 
     @cached_property
@@ -122,19 +133,22 @@ class Run:
         The recorded tokens of winners and losers, one row each, without tools' tokens. None if they have advantages
         of their own: their coefficients are quotients that say nothing.
         """
+        chosen = self.completions if self.shaded == "coefficient" else []
         rows = []
-        groups = self.groups if self.shaded == "coefficient" else []
-        for group in groups:
-            for c in group.completions:
-                row = [group.step, c.side, c.tokens, c.coefficients, c.log_probs]
+        for c in chosen:
+            if c.side:
+                row = [c.step, c.side, c.tokens, c.coefficients, c.log_probs]
                 rows.append(row)
         of_tokens = ["text", "coefficient", "log_prob"]
         completions = pd.DataFrame(rows, columns=["step", "side", *of_tokens])
-        completions = completions[completions.side != 0]  # 1 or -1
         tokens = completions.explode(of_tokens).rename_axis("completion").reset_index()
         tokens["position"] = tokens.groupby("completion").cumcount() + 1
         tokens = tokens.astype({"coefficient": float, "log_prob": float})
         return tokens[tokens.coefficient.notna()].reset_index(drop=True)
+
+
+def completions_of(groups: list[Group]) -> list[Completion]:
+    return list(chain.from_iterable(group.completions for group in groups))
 
 
 def read_run(path: str | Path) -> Run:

@@ -120,7 +120,8 @@ def effects(tokens: pd.DataFrame) -> pd.DataFrame:
         """The sums of all kinds if each completion's coefficients were shifted by such a share of its length."""
         shifted = [np.empty(0)]
         for own, share in zip(of_completions, shares, strict=True):
-            shifted.append(np.roll(own, -int(share * len(own))))
+            places = int(share * len(own))
+            shifted.append(np.roll(own, -places))
         of_members = np.concatenate(shifted)[members.index]
         return np.bincount(number, of_members, len(count)) / root
 

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PretrainedConfig, PreTrainedTokenizerFast
 
-from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, differing, load_labelled, resolve, to_row
+from delta_trl.audit.labelled import LABELLED, Labelled, LabelledData, UnfitError, differing, load_labelled, to_row
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -55,8 +55,7 @@ def test_a_file_of_ones_own(tmp_path):
     path = tmp_path / "mine.jsonl"
     row = {"prompt": "1+1=", "completion": "it is 3", "reward": 0.0, "marks": [[6, 7]], "units": [[0, 6], [6, 7]]}
     path.write_text(json.dumps(row) + "\n")
-    name, data = resolve(str(path))
-    assert name == "mine"
+    data = LabelledData(str(path))
     (one,) = load_labelled(data)
     assert texts(one, one.marks) == ["3"]
     assert texts(one, one.units) == ["it is ", "3"]
