@@ -47,8 +47,8 @@ def parts_of(c: Completion, limit: int | None, scale: Scale) -> list[dict[str, A
         scale ([`Scale`]): What is shaded.
 
     Returns:
-        `list[dict]`: Of each, the number of the `turn`, 0 for a tool's text; its `reward` and its mean `advantage`, NaN
-        if none are known; its shaded `tokens`.
+        `list[dict]`: Of each, the number of the `turn`, 0 for a tool's text; its `reward` and its mean `advantage`,
+        NaN if none are known; its shaded `tokens`.
     """
     turns = c.turns[:limit].tolist()
     parts = []
