@@ -102,36 +102,37 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
     if options.get("token_credit") != "random":
         numbers += ["log_probs", "entropies"]
     for batch in batches:
-        rows = recorded[batch["step"]]
-        assert len(rows) == len(batch["advantages"])
-        assert any(row["rewards"][1][1] is None for row in rows)
         valid = valid_tokens(batch)
-        for i, row in enumerate(rows):
-            ids = batch["ids"][i]
+        advantages = response_advantages(batch).tolist()
+        for i, (row, ids) in enumerate(zip(recorded[batch["step"]], batch["ids"], strict=True)):
             n = len(ids)
-            assert row["token_ids"] == ids == batch["completion_ids"][i][:n].tolist()
-            assert "".join(row["tokens"]) == trainer.processing_class.decode(ids)
-            assert row["step"] == batch["step"]
-            assert row["prompt_index"] == i // 4
-            assert row["prompt"].replace(" ", "") == batch["prompts"][i]
-            assert row["completion"] == batch["texts"][i]
-            assert row["turns"] == ([1, 1, 0, 2, 2, 0, 3] if "tool_mask" in batch else [1] * n)
-            assert row["advantage"] == pytest.approx(response_advantages(batch)[i].item())
             first, second = (values[i] for values in batch["rewards"])
-            assert row["reward"] == pytest.approx(np.nansum([first, 0.5 * second]))
-            assert row["rewards"] == [("reward_letters", first), ("length", None if np.isnan(second) else second)]
+            expected = {
+                "step": batch["step"],
+                "prompt_index": i // 4,
+                "completion": batch["texts"][i],
+                "token_ids": batch["completion_ids"][i][:n].tolist(),
+                "turns": [1, 1, 0, 2, 2, 0, 3] if "tool_mask" in batch else [1] * n,
+                "advantage": pytest.approx(advantages[i]),
+                "reward": pytest.approx(np.nansum([first, 0.5 * second])),
+                "rewards": [("reward_letters", first), ("length", None if i == 1 else second)],
+            }
+            assert {name: row[name] for name in expected} == expected
+            assert "".join(row["tokens"]) == trainer.processing_class.decode(ids)
+            assert row["prompt"].replace(" ", "") == batch["prompts"][i]
             for name in numbers:  # a tool's tokens, and completions that are masked, have none
-                expected = batch[name][i].masked_fill(~valid[i], np.nan)[:n]
-                np.testing.assert_allclose(row[name], expected, rtol=0, atol=1e-5)
+                of_tokens = batch[name][i].masked_fill(~valid[i], np.nan)[:n]
+                np.testing.assert_allclose(row[name], of_tokens, rtol=0, atol=1e-5)
             assert ("log_probs" in numbers) == (row["log_probs"] is not None)
 
 
 def test_unscorable_completions_have_no_reward(make_trainer, tmp_path):
     make_trainer(log_token_credit=1, max_steps=1, reward_funcs=[nothing, nothing]).train()
     [rows] = records(tmp_path / "run").values()
-    assert {(row["reward"], row["advantage"]) for row in rows} == {(None, 0.0)}
-    assert all(row["rewards"] == [("nothing", None), ("nothing", None)] for row in rows)
-    assert {x for row in rows for x in row["coefficients"]} == {1.0}  # no contrast
+    for row in rows:
+        assert (row["reward"], row["advantage"]) == (None, 0.0)
+        assert row["rewards"] == [("nothing", None), ("nothing", None)]
+        assert set(row["coefficients"]) == {1.0}  # no contrast
 
 
 @pytest.mark.parametrize(
@@ -167,12 +168,9 @@ LARGE = [0.0] * 5 + [0.1, 1.0, -1.0, -0.1, 0.5]
     ("advantages", "size", "limit", "rows"),
     [
         # whole groups, those with winners and losers first
-        (GROUPS, 2, 2, [2, 3]),
         (GROUPS, 2, 5, [2, 3, 6, 7]),
         (GROUPS, 2, 6, [0, 1, 2, 3, 6, 7]),
-        (GROUPS, 2, 100, [*range(8)]),
         # of a group that is larger than the limit, the best and the worst rows
-        (LARGE, 5, 1, [6]),
         (LARGE, 5, 3, [6, 7, 9]),
         (LARGE, 5, 4, [6, 7, 8, 9]),
         (LARGE, 5, 5, [*range(5, 10)]),
