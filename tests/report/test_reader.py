@@ -20,48 +20,64 @@ def test_recorded_numbers_are_read_as_they_were_written(tmp_path):
     same_names = {"entropies": [None, 0.5], "rewards": [("same", 0.5), ("same", 1.0)], "prompt_index": 1}
     rows = [known, known | unknown, known | same_names, runs.completion([], step=20)]
     runs.write_completions(tmp_path, rows)
-    groups = read_run(tmp_path).groups
-    assert [(group.step, len(group.completions)) for group in groups] == [(0, 2), (0, 1), (20, 1)]
-    read = [c for group in groups for c in group.completions]
-    for row, c in zip(rows, read, strict=True):
-        assert (c.reward, c.rewards, c.advantage) == (row["reward"], row["rewards"], row["advantage"])
+    run = read_run(tmp_path)
+    assert [(group.step, len(group.completions)) for group in run.groups] == [(0, 2), (0, 1), (20, 1)]
+    for row, c in zip(rows, run.completions, strict=True):
+        for name in ("step", "reward", "rewards", "advantage"):
+            assert getattr(c, name) == row[name]
         assert list(c.tokens) == row["tokens"]
         for name in numbers:
-            expected = row[name] or [None] * len(row["tokens"])
+            expected = row[name] or [np.nan] * len(c.tokens)
             np.testing.assert_array_equal(getattr(c, name), np.array(expected, dtype=float))
+
+
+def test_tokens_of_winners_and_losers(tmp_path):
+    """Without those of which no coefficient is known, and by their place among all."""
+    rows = [
+        runs.completion(["a", "b", "c"], coefficients=[None, 0.5, 0.75]),
+        runs.completion([], advantage=-1.0),
+        runs.completion(["d"], advantage=0.0),
+        runs.completion(["e"], advantage=-2.0, log_probs=None, step=3),
+    ]
+    runs.write_completions(tmp_path, rows)
+    tokens = read_run(tmp_path).tokens
+    names = ["step", "side", "text", "coefficient", "position"]
+    assert tokens[names].to_numpy().tolist() == [[0, 1, "b", 0.5, 2], [0, 1, "c", 0.75, 3], [3, -1, "e", 1, 1]]
+    assert tokens.completion.nunique() == 2
+
+
+def write(path, rewards):
+    """A history with losses that are not finite."""
+    steps = range(20, 20 * len(rewards) + 1, 20)
+    runs.write_history(path, steps, reward=rewards, loss=[math.nan] * len(rewards))
+
+
+def rewards_of(path) -> list[float]:
+    return read_run(path).logged("reward").tolist()
+
+
+RISE = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
 
 
 def test_the_history_that_goes_furthest(tmp_path):
     """Whatever the times of its files, as in a copied folder."""
-
-    def last_step() -> int:
-        return read_run(tmp_path).history[-1]["step"]
-
-    def write(path, end):
-        steps = range(20, end + 1, 20)
-        runs.write_history(path, steps, reward=[step / 200 for step in steps], loss=[math.nan] * len(steps))
-
-    for step in (20, 100, 40):
-        write(tmp_path / f"checkpoint-{step}", step)
+    for count in (1, 5, 2):
+        write(tmp_path / f"checkpoint-{20 * count}", RISE[:count])
     (tmp_path / "checkpoint-120").mkdir()  # cut off before its state was written
-    assert last_step() == 100
-    write(tmp_path, 140)
-    assert last_step() == 140
+    assert rewards_of(tmp_path) == RISE[:5]
+    write(tmp_path, RISE)
+    assert rewards_of(tmp_path) == RISE
     state = tmp_path / "trainer_state.json"
     state.write_text(state.read_text()[:50])  # killed in a save
-    assert last_step() == 100
+    assert rewards_of(tmp_path) == RISE[:5]
 
 
 def test_a_branch_that_was_given_up_is_not_shown(tmp_path):
     """A run of 100 steps that resumed from its step 20, and collapsed."""
-    rise = [0.1, 0.2, 0.3, 0.4, 0.5]
-    for count in (1, 5):
-        runs.write_history(tmp_path / f"checkpoint-{20 * count}", range(20, 20 * count + 1, 20), reward=rise[:count])
-    runs.write_history(tmp_path, range(20, 101, 20), reward=rise)
-    for count in (2, 3):
-        steps = range(20, 20 * count + 1, 20)
-        runs.write_history(tmp_path / f"checkpoint-{20 * count}", steps, reward=[0.1, 0.0, 0.0][:count])
-    assert read_run(tmp_path).logged("reward").tolist() == [0.1, 0.0, 0.0]
+    collapse = [0.1, 0.0, 0.0]
+    for step, rewards in ((20, RISE), (100, RISE), (40, collapse), (60, collapse)):
+        write(tmp_path / f"checkpoint-{step}", rewards[: step // 20])
+    assert rewards_of(tmp_path) == collapse
 
 
 def test_a_broken_record_is_named(tmp_path, capsys):

@@ -191,14 +191,3 @@ def test_coefficients_that_do_not_depend_on_tokens_name_no_kind(draw):
         assert found.distance["“0”"] == pytest.approx(within[kinds == 0].mean())
         called += found.is_clear.any()
     assert called <= 2
-
-
-def test_unknown_coefficients_are_left_out(tmp_path):
-    rng = np.random.default_rng(0)
-    coefficients = 1.2 + 0.06 * (np.arange(200) % 20 == 0) + rng.normal(0, 0.05, (6, 200))
-    coefficients[:, :100:20] = np.nan  # half of “0”
-    texts = [str(i % 20) for i in range(200)]
-    rows = [runs.completion(texts, coefficients=own.tolist()) for own in coefficients]
-    rows.append(runs.completion(["c"] * 30, coefficients=[None] * 30))
-    rows.append(runs.completion([], advantage=-1.0))
-    assert "“0” (+0.05)" in of_rows(tmp_path, rows)["Tokens"]
