@@ -4,14 +4,13 @@ import functools
 import logging
 import re
 import textwrap
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
+from ..sandbox import Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from ..sandbox.unit_tests import METHOD, CallTests, Suite, Tests
 from .grader.extraction import THINK_TAG, Completions
-from .reasoning import begun_texts, graded_texts
+from .reasoning import Log, begun_texts, graded_texts, no_log
 
 
 logger = logging.getLogger(__name__)
@@ -72,10 +71,11 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     everything = "\n".join([begun, *(content for _, content in blocks)])
     asked = called_names(tests) & defined_names(everything)
     program = last_program(blocks, asked)
+    if asked <= defined_names(program):
+        return program
     written = FENCED.split(text, maxsplit=1)[0]
     continued = begun + (written if written.strip() else f"\n{program}")
-    is_whole = asked <= defined_names(program)
-    return program if is_whole or not asked <= defined_names(continued) else continued
+    return continued if asked <= defined_names(continued) else program
 
 
 def read_blocks(text: str) -> list[tuple[int, str]]:
@@ -174,24 +174,21 @@ class CodeReward:
     ):
         self.limits = Limits(wall_seconds=timeout, memory_mb=memory_mb)
         self.partial_credit = partial_credit
-        self.remote_url = remote_url
         self.reasoning_opened = reasoning_opened
-        self.options = (workers, tier)
+        self.sandbox_options = (workers, tier, remote_url)
         self.sandbox  # noqa: B018 (wrong options raise now, not at the first batch)
 
     @property
     def sandbox(self) -> Sandbox | RemoteSandbox:
         """Looked up at each use: a reward is pickled without its processes."""
-        if self.remote_url is not None:
-            return RemoteSandbox(self.remote_url, workers=self.options[0] or 16)
-        return get_sandbox(*self.options)
+        return get_sandbox(*self.sandbox_options)
 
     def __call__(
         self,
         completions: Completions,
         tests: list[dict | str],
-        log_extra: Callable[[str, list], None] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
+        log_extra: Log = no_log,
+        log_metric: Log = no_log,
         prompts: list | None = None,
         **kwargs: Any,
     ) -> list[float | None]:
@@ -201,9 +198,8 @@ class CodeReward:
         Args:
             completions (`list[str] | list[list[dict]]`): Strings, or chat messages.
             tests (`list[dict | str]`): For each completion, a dict or its JSON in a format of docs/sandbox.md.
-            log_extra (`Callable[[str, list], None]`, *optional*):
-                TRL's hook for the completions table; gets each verdict.
-            log_metric (`Callable[[str, float], None]`, *optional*):
+            log_extra (`Log`, *optional*): TRL's hook for the completions table; gets each verdict.
+            log_metric (`Log`, *optional*):
                 TRL's hook for metrics; gets the share of completions that could not be graded.
             prompts (`list`, *optional*):
                 Of each completion, texts or chat messages. A completion may continue the code of its prompt, and a
@@ -220,37 +216,34 @@ class CodeReward:
         begun = begun_texts(prompts or [""] * len(texts))
         jobs = list(zip(texts, tests, begun, strict=True))
         with ThreadPoolExecutor(self.sandbox.workers) as threads:
-            results = list(threads.map(lambda job: self._grade(*job), jobs))
-        if log_extra is not None:
-            log_extra("code_verdict", [str(result) for result in results])
-        rewards = [self._reward(result) for result in results]
-        if log_metric is not None and rewards:
-            log_metric("code_reward/ungraded", sum(reward is None for reward in rewards) / len(rewards))
+            graded = list(threads.map(lambda job: self._grade(*job), jobs))
+        rewards = [reward for reward, _ in graded]
+        log_extra("code_verdict", [verdict for _, verdict in graded])
+        log_metric("code_reward/ungraded", rewards.count(None) / max(len(rewards), 1))
         return rewards
 
-    def _grade(self, text: str, tests: dict | str, prompt: str) -> Grade | str:
+    def _grade(self, text: str, tests: dict | str, prompt: str) -> tuple[float | None, str]:
+        """Reward and verdict."""
         try:
             parsed = parse_tests(tests)
             program = extract_program(text, parsed, prompt)
             if program is None:
-                return "no code"
-            return grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
+                return 0.0, "no code"
+            result = grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
         except TestsError as error:
             logger.warning("code_reward: tests that cannot be used: %.500r", str(error))  # it may quote the tests
-            return "unusable tests"
-
-    def _reward(self, result: Grade | str) -> float | None:
-        if isinstance(result, str):
-            return 0.0 if result == "no code" else None
+            return None, "unusable tests"
         if not result.graded:
-            return None
+            return None, str(result)
         share = result.passed / result.total
-        return share if self.partial_credit else float(share == 1)
+        return (share if self.partial_credit else float(share == 1)), str(result)
 
 
 @functools.cache
-def get_sandbox(workers: int | None, tier: str | None) -> Sandbox:
+def get_sandbox(workers: int | None, tier: str | None, remote_url: str | None = None) -> Sandbox | RemoteSandbox:
     """This process's sandbox with these options. Rewards with the same options share its workers."""
+    if remote_url is not None:
+        return RemoteSandbox(remote_url, workers=workers or 16)
     return Sandbox(workers=workers, tier=tier)
 
 

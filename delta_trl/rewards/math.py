@@ -2,7 +2,6 @@
 
 import functools
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -12,7 +11,7 @@ from .grader.extraction import MAX_ANSWER_LENGTH, Completions, content_text, ext
 from .grader.forms import operations
 from .grader.normalization import normalize
 from .grader.words import split_label
-from .reasoning import graded_texts
+from .reasoning import Log, graded_texts, no_log
 
 
 METRICS: dict[str, str | tuple[str, ...]] = {  # share of the verdicts that begin so
@@ -70,8 +69,8 @@ class MathReward:
         self,
         completions: Completions,
         solution: list[str],
-        log_extra: Callable[[str, list], None] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
+        log_extra: Log = no_log,
+        log_metric: Log = no_log,
         prompts: list | None = None,
         **kwargs: Any,
     ) -> list[float | None]:
@@ -84,9 +83,9 @@ class MathReward:
             solution (`list[str]`):
                 The golds: LaTeX or words, bare, in `$...$`, in `\boxed{...}` or after `####`; or numbers. `None` where
                 there is none.
-            log_extra (`Callable[[str, list], None]`, *optional*):
+            log_extra (`Log`, *optional*):
                 Called with columns for TRL's completions table: the gold, the extracted answer, the verdict.
-            log_metric (`Callable[[str, float], None]`, *optional*):
+            log_metric (`Log`, *optional*):
                 Called with the shares of timeouts, failed checks, golds that cannot be used, and answers not checked.
             prompts (`list`, *optional*):
                 Of each completion. One that ends with `<think>` opens its reasoning. A formula of the
@@ -113,13 +112,12 @@ class MathReward:
             if verdicts[i] == "right" and is_copied(answers[i] or "", golds[i], prompt):
                 verdicts[i] = "refused: a formula of the prompt"
 
-        if log_extra is not None:
-            log_extra("gold", golds)
-            log_extra("extracted_answer", [answer or "" for answer in answers])
-            log_extra("verdict", verdicts)
-        if log_metric is not None and verdicts:
-            for name, beginning in METRICS.items():
-                log_metric(f"{self.__name__}/{name}", sum(v.startswith(beginning) for v in verdicts) / len(verdicts))
+        log_extra("gold", golds)
+        log_extra("extracted_answer", [answer or "" for answer in answers])
+        log_extra("verdict", verdicts)
+        for name, beginning in METRICS.items():
+            count = sum(verdict.startswith(beginning) for verdict in verdicts)
+            log_metric(f"math_reward/{name}", count / max(len(verdicts), 1))
         return [None if v in (NOT_CHECKED, "unusable gold") else float(v == "right") for v in verdicts]
 
 

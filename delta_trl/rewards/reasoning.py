@@ -1,7 +1,7 @@
 """Reasoning that the prompt opens: a completion has the closing tag only, or none if its reasoning never ends."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .grader.extraction import Completions, message_text
@@ -11,7 +11,14 @@ if TYPE_CHECKING:  # reward workers import this package, and stay light
     from transformers import PreTrainedTokenizerBase
 
 
+Log = Callable[[str, Any], None]
+"""What TRL hands to rewards for a column of its completions table, or for a metric."""
+
 OPENED = re.compile(r"<(?:think|thinking|reasoning)>\s*\Z")
+
+
+def no_log(name: str, value: Any) -> None:
+    """For trainers that log nothing."""
 
 
 def graded_texts(completions: Completions, prompts: list | None = None, reasoning_opened: bool = False) -> list[str]:
