@@ -9,7 +9,7 @@ from fractions import Fraction
 import sympy
 
 from .expressions import equal_expressions, equal_parsed, is_proportional, number
-from .finished import undone, undone_in_equation, undone_in_set, undone_in_value
+from .finished import refuse_equation, refuse_set, refuse_value, refuse_work
 from .forms import RefusedError, refuse_large_text
 from .normalization import normalize
 from .parsing import UnreadableError
@@ -76,7 +76,7 @@ def equal(gold: Readings, answer: Readings) -> bool:
     if isinstance(gold[0], Equation) and gold[0].relates_unknowns:
         gold = gold[:1]
     shared = next((kind(one) for one in gold if kind(one) in map(kind, answer)), Words)
-    refused = ""
+    refused: RefusedError | None = None
     for one, other in itertools.product(gold, answer):
         if not kind(one) == kind(other) == shared:
             continue
@@ -86,14 +86,10 @@ def equal(gold: Readings, answer: Readings) -> bool:
         except UnreadableError:
             continue
         except RefusedError as error:
-            refused = str(error)
-    _refuse(refused)
+            refused = error
+    if refused is not None:
+        raise refused
     return False
-
-
-def _refuse(reason: str) -> None:
-    if reason:
-        raise RefusedError(reason)
 
 
 def _disagree(name: str | None, other: str | None) -> bool:
@@ -112,14 +108,14 @@ def _equal_elements(gold: Readings, answer: Readings) -> bool:
 def equal_numbers(gold: Term, answer: Term) -> bool:
     """Compare two values without units; an answer has to be in a final form."""
     if isinstance(gold, Expression) or isinstance(answer, Expression):
-        _refuse(undone_in_value(gold, answer))
+        refuse_value(gold, answer)
         return equal_expressions(gold.text, answer.text)
     if gold.value != answer.value:
         if "." not in gold.text:
             return False
         last_digit = Fraction(1, 10 ** len(gold.text.partition(".")[2]))  # a decimal gold may be rounded
         return abs(gold.value - answer.value) < min(last_digit, abs(gold.value) * ROUNDING)
-    _refuse(undone_in_value(gold, answer))
+    refuse_value(gold, answer)
     return True
 
 
@@ -154,7 +150,7 @@ def _is_multiple_of_pi(gold: Expression) -> bool:
 
 def _equal_scaled(gold: Quantity, answer: Quantity) -> bool:
     """Compare after converting the units. 90 degrees are π/2, with an operation more."""
-    _refuse(undone([gold.value], [answer.value], 1))
+    refuse_work([gold.value], [answer.value], 1)
     return equal_parsed(number(gold.value.text) * gold.factor, number(answer.value.text) * answer.factor)
 
 
@@ -189,7 +185,7 @@ def equal_sets(gold: RealSet, answer: RealSet) -> bool:
     """Compare two sets of real numbers, whose bounds have to be worked out."""
     if _disagree(gold.name, answer.name):
         return False
-    _refuse(undone_in_set(gold, answer))
+    refuse_set(gold, answer)
     return gold.points.symmetric_difference(answer.points).is_empty is True
 
 
@@ -201,7 +197,7 @@ def equal_equations(gold: Equation, answer: Equation) -> bool:
     gives_value = not gold.relates_unknowns and not _disagree(gold.name, answer.name)
     is_number = gives_value and isinstance(gold.value[0], Number)  # `2x = 10` is not solved
     if not is_number and is_proportional(gold, answer):
-        _refuse(undone_in_equation(gold, answer))
+        refuse_equation(gold, answer)
         return True
     return gives_value and equal(gold.value, answer.value)
 

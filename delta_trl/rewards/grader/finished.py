@@ -1,52 +1,53 @@
 r"""Whether an answer is worked out as far as the gold.
 
 A gold that is a numeral wants a numeral: `48 \div 2` and `\binom{8}{2}` leave the work to the grader. Any other gold
-allows its own number of operations and one more. Each function gives the reason why an answer is refused, or "".
+allows its own number of operations and one more. Each function refuses an answer that is not worked out.
 """
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 
+from .forms import RefusedError
 from .values import Equation, Number, RealSet, Term
 
 
 COMPLEX_INTEGER = re.compile(r"(?=.*i)[-+]?\s*(?:\d+|(?:\d+\s*)?i)\s*(?:[-+]\s*(?:\d+|(?:\d+\s*)?i))?")
 
 
-def undone(gold: Iterable[Term], answer: Iterable[Term], more: int | None = None) -> str:
+def refuse_work(gold: Collection[Term], answer: Collection[Term], more: float = math.inf) -> None:
     """
-    Why terms are not worked out, or "": they have an operation that leaves the work to the grader and that the gold
-    has not, or more than `more` operations beyond the gold's.
+    Refuse terms with an operation that leaves the work to the grader and that the gold has not, or with more than
+    `more` operations beyond the gold's.
     """
     allowed = {kind for term in gold for kind in term.work}
     for term in answer:
         for kind in term.work - allowed:
-            return kind
-    if more is not None and sum(term.operations for term in answer) > sum(term.operations for term in gold) + more:
-        return "too many operations"
-    return ""
+            raise RefusedError(kind)
+    if sum(term.operations for term in answer) > sum(term.operations for term in gold) + more:
+        raise RefusedError("too many operations")
 
 
-def undone_in_value(gold: Term, answer: Term) -> str:
-    """Why a value without a unit is not worked out as far as the gold, or ""."""
+def refuse_value(gold: Term, answer: Term) -> None:
+    """Refuse a value without a unit that is not worked out as far as the gold."""
     if isinstance(answer, Number):
-        is_integer = isinstance(gold, Number) and not gold.is_fraction and gold.value == gold.value // 1
-        return "a fraction for an integer" if is_integer and answer.is_fraction else ""
+        if answer.is_fraction and isinstance(gold, Number) and gold.is_integer:
+            raise RefusedError("a fraction for an integer")
+        return
+    refuse_work([gold], [answer], 1)
     if isinstance(gold, Number):
-        return undone([gold], [answer]) or "not a numeral"
+        raise RefusedError("not a numeral")
     if COMPLEX_INTEGER.fullmatch(gold.text) and not COMPLEX_INTEGER.fullmatch(answer.text):
-        return "not a complex integer"
-    return undone([gold], [answer], 1)
+        raise RefusedError("not a complex integer")
 
 
-def undone_in_equation(gold: Equation, answer: Equation) -> str:
-    """Why an equation is not worked out, or "". A term may change its side."""
-    return undone([gold.left, gold.right], [answer.left, answer.right], 2)
+def refuse_equation(gold: Equation, answer: Equation) -> None:
+    """Refuse an equation that is not worked out. A term may change its side."""
+    refuse_work([gold.left, gold.right], [answer.left, answer.right], 2)
 
 
-def undone_in_set(gold: RealSet, answer: RealSet) -> str:
-    """Why a set is not worked out, or "": its bounds are no final values, or are more than the gold has."""
-    allowed = max((bound.operations for bound in gold.bounds), default=0)
-    if len(answer.bounds) > len(gold.bounds) or any(bound.operations > allowed for bound in answer.bounds):
-        return "bounds to be worked out"
-    return undone(gold.bounds, answer.bounds)
+def refuse_set(gold: RealSet, answer: RealSet) -> None:
+    """Refuse a set whose bounds are not worked out, or are more than the gold has."""
+    if len(answer.bounds) > len(gold.bounds):
+        raise RefusedError("too many bounds")
+    refuse_work(gold.bounds, answer.bounds, 0)

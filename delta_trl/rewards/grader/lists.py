@@ -11,7 +11,6 @@ OR, AND = (
     for word, signs in (("or", "lor|vee"), ("and", "land|wedge"))
 )
 SEPARATOR = re.compile(rf"\s*(?:,|;|{OR}|{AND})+\s*")
-SYSTEMS = re.compile(rf"\s*(?:;|,?\s*{OR})\s*")
 RATIO = re.compile(":")
 EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])")
 INEQUALITY = re.compile(r"<|>|\\(?:le|ge|neq)(?![A-Za-z])")

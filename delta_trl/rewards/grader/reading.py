@@ -3,15 +3,14 @@ r"""Reads a text into values. A text may have several readings: `(1, 4)` is a po
 import functools
 import itertools
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import sympy
 
 from .brackets import is_balanced, split_top_level
-from .expressions import nearly_equal, numeric
+from .expressions import equal_expressions, numeric
 from .forms import RefusedError
-from .lists import EQUALITY, INEQUALITY, NAME, OR, SYSTEMS, read_list, split_elements
+from .lists import EQUALITY, INEQUALITY, NAME, OR, read_list
 from .normalization import normalize
 from .numerals import exact
 from .parsing import UnreadableError, parse_together, with_symbols
@@ -22,6 +21,7 @@ from .values import (
     Collection,
     Equation,
     Expression,
+    Number,
     Quantity,
     Readings,
     RealSet,
@@ -39,7 +39,7 @@ MAX_GOLD_WORDS = 12
 WORD = r"(?<![\\A-Za-z])[A-Za-z]{3,}(?![A-Za-z])"
 ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{\w+\}(?:\s*\{\w+\})?")
 APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])")
-ROUNDED = re.compile(r"-?\d*\.?\d+")
+DECIMAL = re.compile(r"-?\d*\.?\d+")
 BASES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
 BASE = re.compile(
     rf"\(?([0-9A-Fa-f.]*\d[0-9A-Fa-f.]*)\)?\s*_\s*\{{?\s*(?:(\d+)|\\text\s*\{{\s*({'|'.join(BASES)})\s*\}})\s*\}}?"
@@ -157,8 +157,6 @@ def _read_mathematics(text: str) -> Readings:
     """The readings of a text but for the letter of a choice and words."""
     if (matrix := MATRIX.fullmatch(text)) is not None:
         return _read_matrix(matrix)
-    if system := _read_system(text):
-        return system
     if (SET_SIGN.search(text) or INEQUALITY.search(text)) and (points := read_set(text)) is not None:
         return (points,)
     brackets, elements = read_list(text)
@@ -190,39 +188,6 @@ def _scaled(scalar: str, cell: str) -> Readings:
     return read(f"{scalar}({cell})" if factor is None or value is None else str(factor * value))
 
 
-def _read_system(text: str) -> Readings:
-    """
-    `x = 2, y = 3` as a tuple in the order of its names, and several such systems as a collection. Values of one name
-    (`x = 2, x = 3`) are a collection; of names that are counted (`x_1 = 2, x_2 = 3`), too.
-    """
-    systems = [split_elements(system) for system in split_top_level(text, SYSTEMS)]
-    if min(map(len, systems)) < 2:
-        systems = [split_elements(text)]
-    points = []
-    for system in systems:
-        equations = list(filter(None, map(NAMED_VALUE.fullmatch, system)))
-        if len(equations) < max(2, len(system)):
-            return ()
-        pairs = [equation.groups() for equation in equations]
-        together = Collection(tuple(read(value) for _, value in pairs))
-        point = _named(pairs)
-        if point is None or (len(systems) == 1 and re.search(OR, text)):
-            return (together,)
-        points.append(point)
-    if len(points) > 1:
-        return (Collection(tuple((point,) for point in points)),)
-    stems = {name.partition("_")[0] for name, _ in pairs}
-    return (*points, together) if len(stems) == 1 else (*points,)
-
-
-def _named(pairs: Sequence[tuple[str, ...]]) -> Tuple | None:
-    """Values with names as a tuple in the order of the names; None if they do not tell all values apart."""
-    names = sorted({name for name, _ in pairs})
-    if len(names) < len(pairs):
-        return None
-    return Tuple(tuple(read(value) for _, value in sorted(pairs)), " ".join(names))
-
-
 def _read_list(text: str, brackets: str, elements: list[str]) -> Readings:
     """A list as a tuple, a collection, a set of real numbers, as its brackets allow."""
     items = tuple(_point(read(element)) for element in elements)
@@ -233,23 +198,43 @@ def _read_list(text: str, brackets: str, elements: list[str]) -> Readings:
         lists = (Collection(items),)
     elif brackets:  # those of an interval between unknowns count, as does the colon of a ratio
         lists = (Tuple(((Words(brackets),), *items)),)
-    elif named := _read_counts(elements):
-        lists = (named,)
     else:
-        lists = (Collection(items), Tuple(items))
+        lists = _read_named(text, elements) or (Collection(items), Tuple(items))
     points = read_set(text) if brackets or "\\infty" in text else None  # finite pairs are points
     return lists if points is None else (*lists, points)
 
 
-def _read_counts(elements: list[str]) -> Tuple | None:
-    """The values of `5 red, 3 blue`, named by their words; None if the words are units, or name no value."""
-    pairs = []
-    for before, value, after in map(split_words, elements):
-        word = plain_words(f"{before} {after}")
-        if parse_unit(word):
-            return None
-        pairs.append((word, value))
-    return _named(pairs)
+def _read_named(text: str, elements: list[str]) -> Readings:
+    """
+    `x = 2, y = 3` or `2 red, 3 blue` as a tuple in the order of the names. Where all names are there again, each time
+    is one tuple of a collection. Values of one name (`x = 2, x = 3`) are a collection; of names that are counted
+    (`x_1 = 2, x_2 = 3`), too.
+    """
+    pairs = list(filter(None, map(_named_value, elements)))
+    if len(pairs) < max(2, len(elements)):
+        return ()
+    names = sorted({name for name, _ in pairs})
+    size = len(names)
+    systems = [sorted(pairs[start : start + size]) for start in range(0, len(pairs), size)]
+    together = Collection(tuple(read(value) for _, value in pairs))
+    if size == 1 or any([name for name, _ in system] != names for system in systems):
+        return (together,)
+    points = [Tuple(tuple(read(value) for _, value in system), " ".join(names)) for system in systems]
+    if len(points) > 1:
+        return (Collection(tuple((point,) for point in points)),)
+    if re.search(OR, text):
+        return (together,)
+    stems = {name.partition("_")[0] for name in names}
+    return (*points, together) if len(stems) == 1 else (*points,)
+
+
+def _named_value(element: str) -> tuple[str, str] | None:
+    """Name and value of `x = 2` and of `2 red`; None if nothing names a value, or only a unit does."""
+    if equation := NAMED_VALUE.fullmatch(element):
+        return equation[1], equation[2]
+    before, value, after = split_words(element)
+    words = plain_words(f"{before} {after}")
+    return (words, value) if words and not parse_unit(words) else None
 
 
 def _point(readings: Readings) -> Readings:
@@ -260,38 +245,47 @@ def _point(readings: Readings) -> Readings:
 def _read_sides(text: str) -> Readings:
     r"""
     An equation or inequality, and the value that it gives: the last side, whose numbers have to agree; the first in
-    `42 = x`. `\sqrt{2} \approx 1.41` gives both sides.
+    `42 = x`.
     """
-    first, *rounded = [part.strip() for part in split_top_level(text, APPROXIMATELY)]
-    sides = [side.strip() for side in split_top_level(first, EQUALITY)]
-    if not all(sides):
-        sides = [first]
-    if len(sides) == 1 and not rounded:
-        return _read_inequality(text)
-    values = {side: numeric(side.replace("\\usd", "")) for side in sides}
-    for side, other in itertools.pairwise(side for side in sides if values[side] is not None):
-        written = exact(side), exact(other)
-        if not nearly_equal(values[side], values[other]) or (None not in written and written[0] != written[1]):
-            raise RefusedError("the sides disagree")
-    is_turned = len(sides) == 2 and _name(sides[1]) and not _name(sides[0])
-    value = sides[0] if is_turned else sides[-1]
-    for side in rounded:
-        exact_value = values[value]
-        decimal = re.sub(r"\\usd\s*|,", "", side)
-        if exact_value is None or split_unit(decimal)[1]:
-            continue
-        if not (ROUNDED.fullmatch(decimal) and _rounds_to(exact_value, decimal)):
-            raise RefusedError("the sides disagree")
-    readings = read(value)
+    first, *rounded = split_top_level(text, APPROXIMATELY)
     if rounded:
-        approximation = read(rounded[-1])
-        if values[value] is None:
-            return approximation
-        return (*readings, *approximation) if "." in rounded[-1] else readings
+        return _read_rounded(first, rounded)
+    sides = [side.strip() for side in split_top_level(text, EQUALITY)]
+    if len(sides) == 1 or not all(sides):
+        return _read_inequality(text)
+    amounts = [side.replace("\\usd", "") for side in sides]
+    numbers = [amount for amount in amounts if numeric(amount) is not None]
+    if not all(equal_expressions(*pair) for pair in itertools.pairwise(numbers)):
+        raise RefusedError("the sides disagree")
     if len(sides) != 2:
-        return readings
-    left, right = map(Expression, sides)
-    return (Equation(left, "=", right, _name(sides[0]), readings), *readings)
+        return read(sides[-1])
+    left, right = sides
+    name = _name(left)
+    readings = read(left if _name(right) and not name else right)
+    return (Equation(Expression(left), "=", Expression(right), name, readings), *readings)
+
+
+def _read_rounded(first: str, rounded: list[str]) -> Readings:
+    r"""Both sides of `\sqrt{2} \approx 1.41`. Decimals have to be the value of the first side, rounded or cut off."""
+    readings = read(first)
+    last = readings[-1]
+    value = numeric(last.text) if isinstance(last, Number | Expression) else None
+    if value is None:
+        return read(rounded[-1])
+    for side in rounded:
+        decimal, unit = split_unit(side.replace("\\usd", ""))
+        if not unit and not _rounds_to(value, decimal.strip()):
+            raise RefusedError("the sides disagree")
+    return (*readings, *read(rounded[-1])) if "." in rounded[-1] else readings
+
+
+def _rounds_to(value: sympy.Expr, text: str) -> bool:
+    """Whether a decimal is the value, rounded or cut off."""
+    if not DECIMAL.fullmatch(text):
+        return False
+    rest = value - sympy.Rational(text)
+    last_digit = sympy.Rational(1, 10 ** len(text.partition(".")[2]))
+    return bool(2 * abs(rest) <= last_digit or (abs(rest) < last_digit and rest * value > 0))
 
 
 def _read_inequality(text: str) -> Readings:
@@ -299,8 +293,8 @@ def _read_inequality(text: str) -> Readings:
     sides = split_top_level(text, INEQUALITY)
     if len(sides) != 2 or not all(sides):
         return ()
-    sign = INEQUALITY.findall(text)[0]
     left, right = map(Expression, sides)
+    sign = INEQUALITY.findall(text)[0]
     if sign in TURNED:
         return (Equation(right, TURNED[sign], left),)
     return (Equation(left, sign, right),)
@@ -319,13 +313,6 @@ def _read_value(text: str) -> Readings:
     if after:
         return read(rest)
     return () if is_wordy(text) else (Expression(text),)
-
-
-def _rounds_to(value: sympy.Expr, text: str) -> bool:
-    """Whether a decimal is the value, rounded or cut off."""
-    rest = value - sympy.Rational(text)
-    last_digit = sympy.Rational(1, 10 ** len(text.partition(".")[2]))
-    return bool(2 * abs(rest) <= last_digit or (abs(rest) < last_digit and rest * value > 0))
 
 
 def _name(text: str) -> str | None:

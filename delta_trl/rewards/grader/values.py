@@ -31,6 +31,11 @@ class Number:
         """Whether it is written as a fraction or as a mixed number."""
         return re.search(r"[/:]|\\frac", self.text) is not None
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is a whole number that is not written as a fraction."""
+        return not self.is_fraction and self.value % 1 == 0
+
 
 @dataclass(frozen=True)
 class Expression:
