@@ -11,8 +11,7 @@ from .values import Equation
 
 
 DIGITS = 100
-TOLERANCE = sympy.Float("1e-9")
-EXACT_TOLERANCE = sympy.Float("1e-80")  # without decimals nothing is rounded
+TOLERANCE = sympy.Float("1e-80")
 RANGES = ((0.1, 1), (1, 3), (3, 30), (0.1, 1), (3, 30), (-3, -0.1), (-3, 3), (-3, 3), (-3, 3))
 UNEVALUATED = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 
@@ -23,31 +22,28 @@ def equal_expressions(gold: str, answer: str) -> bool:
 
 
 def equal_parsed(gold: sympy.Basic, answer: sympy.Basic) -> bool:
-    """Compare two parsed texts. A decimal answer to an exact gold must be exact: 3.14159265358979 is not π."""
-    first = _with_fractions(gold)
-    second = _with_fractions(answer)
-    if isinstance(first, sympy.Expr) and isinstance(second, sympy.Expr):
-        return _same_value(first, second, gold.has(sympy.Float))
-    return first == second
+    """Compare two parsed texts. Decimals are exact: 3.14159265358979 is not π."""
+    if isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr):
+        return _same_value(gold, answer)
+    return gold == answer
 
 
 def is_proportional(gold: Equation, answer: Equation) -> bool:
     """Whether two equations or inequalities say the same: left minus right side is proportional."""
     try:
-        sides = parse_together(gold.left.text, gold.right.text, answer.left.text, answer.right.text)
-        first = sides[0] - sides[1]
-        second = sides[2] - sides[3]
-        symbols = first.free_symbols
-    except (UnreadableError, TypeError, AttributeError):
+        first, second = parse_together(gold.difference, answer.difference)
+    except UnreadableError:
         return False
-    if not symbols or gold.sign != answer.sign:
+    if gold.sign != answer.sign or not first.free_symbols:
         return False
-    for point in points(symbols):
+    if first - second == 0:  # also an identity, whose values are all 0
+        return True
+    for point in points(first.free_symbols):
         value = evaluate(first.subs(point))
         other = evaluate(second.subs(point))
         if value and other:
             is_turned = gold.sign in ("<", "\\le") and not (value / other).is_positive
-            return not is_turned and _same_value(first, second * value / other, True)
+            return not is_turned and _same_value(first, second * value / other)
     return False
 
 
@@ -83,44 +79,34 @@ def evaluate(expression: sympy.Expr) -> sympy.Expr | None:
     return value if value.is_number and value.is_finite else None
 
 
-def nearly_equal(first: sympy.Expr, second: sympy.Expr, tolerance: sympy.Float = TOLERANCE) -> bool:
-    return bool(abs(first - second) <= tolerance * max(abs(first), abs(second)))
-
-
 def points(symbols: set[sympy.Symbol]) -> Iterator[dict[sympy.Symbol, sympy.Float]]:
     """Random points with all signs, then integers. Decimals, because sympy factors powers of fractions."""
     rng = random.Random(0)
-    names = sorted(symbols, key=str)
-    for low, high in RANGES:
-        yield {name: sympy.Float(rng.uniform(low, high), 2 * DIGITS) for name in names}
-    for _ in range(4):  # (-1)^n is real at whole numbers only
-        yield {name: sympy.Float(rng.randint(1, 9), 2 * DIGITS) for name in names}
+    integers = [(rng.randint, 1, 9)] * 4  # (-1)^n is real at whole numbers only
+    for draw, low, high in [*((rng.uniform, *bounds) for bounds in RANGES), *integers]:
+        yield {name: sympy.Float(draw(low, high), 2 * DIGITS) for name in sorted(symbols, key=str)}
 
 
-def _with_fractions(expression: sympy.Basic) -> sympy.Basic:
-    return expression.xreplace({decimal: sympy.Rational(str(decimal)) for decimal in expression.atoms(sympy.Float)})
-
-
-def _same_value(first: sympy.Expr, second: sympy.Expr, is_rounded: bool) -> bool:
+def _same_value(first: sympy.Expr, second: sympy.Expr) -> bool:
     """
     Whether two expressions have the same value. With variables they are compared at random points: they must agree at
     all at which both are real, and there must be one. What has no value, such as an integral, must be the same.
     """
     symbols = first.free_symbols | second.free_symbols
-    tolerance = TOLERANCE if is_rounded else EXACT_TOLERANCE
     is_complex = first.has(sympy.I) or second.has(sympy.I)
     agree = False
     for point in points(symbols) if symbols else [{}]:
         if symbols and not is_complex and not (_is_real(first, point) and _is_real(second, point)):
             continue
-        values = evaluate(first.subs(point)), evaluate(second.subs(point))
-        if None in values:
+        value = evaluate(first.subs(point))
+        other = evaluate(second.subs(point))
+        if value is None or other is None:
             continue
-        if not nearly_equal(*values, tolerance):
+        if abs(value - other) > TOLERANCE * max(abs(value), abs(other)):
             return False
         agree = True
     if agree and (difference := (first - second).doit()).is_Rational:
-        return difference == 0 or is_rounded  # digits are too few for 10^100000
+        return difference == 0  # digits are too few for 10^100000
     return agree or first == second
 
 
@@ -129,6 +115,6 @@ def _is_real(expression: sympy.Expr, point: dict) -> bool:
     for part in sympy.preorder_traversal(expression):
         if isinstance(part, sympy.Function) or (isinstance(part, sympy.Pow) and not part.args[1].is_Integer):
             value = evaluate(part.subs(point))
-            if value is None or abs(sympy.im(value)) > EXACT_TOLERANCE * abs(value):
+            if value is None or abs(sympy.im(value)) > TOLERANCE * abs(value):
                 return False
     return True

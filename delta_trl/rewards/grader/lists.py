@@ -15,7 +15,6 @@ RATIO = re.compile(":")
 EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])")
 INEQUALITY = re.compile(r"<|>|\\(?:le|ge|neq)(?![A-Za-z])")
 NAME = re.compile(r"[A-Za-z](?:'|_\s*(?:\{\w+\}|\w))?|\\[a-z]+(?:_\s*\w)?|[a-z]\([a-z\d]\)")
-SIGN = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 MAX_SIGNS = 3
 BRACKETED = re.compile(r"[A-Z]?\s*(\(|\[|\\lbrace|\\langle)(.*)(\)|\]|\\rbrace|\\rangle)", re.DOTALL)
 
@@ -44,10 +43,9 @@ def split_elements(text: str) -> list[str]:
 
 def _signs(element: str) -> list[str]:
     r"""`a \pm b` as two values, `\pm a \pm b` as four. `\mp` has the other sign of all `\pm`."""
-    signs = SIGN.findall(element)
-    is_linked = "mp" in signs or len(signs) > MAX_SIGNS
-    written = []
-    for choice in itertools.product((True, False), repeat=1 if is_linked else len(signs)):
-        upper = iter(choice * len(signs))
-        written.append(SIGN.sub(lambda sign: "+" if next(upper) == (sign[1] == "pm") else "-", element))  # noqa: B023
-    return written
+    if "\\mp" in element or element.count("\\pm") > MAX_SIGNS:
+        return [element.replace("\\pm", upper).replace("\\mp", lower) for upper, lower in ("+-", "-+")]
+    before, sign, after = element.partition("\\pm")
+    if not sign:
+        return [element]
+    return [f"{before}{chosen}{rest}" for chosen in "+-" for rest in _signs(after)]

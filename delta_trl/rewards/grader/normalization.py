@@ -6,6 +6,7 @@ so that `42\text{ (or 43)}` equals 42 there. Here text stays, as `\text{...}`, a
 
 import re
 import unicodedata
+from typing import Any
 
 from .brackets import is_balanced
 
@@ -17,45 +18,69 @@ SYMBOLS = r"""
 … \ldots  ⋯ \cdots  ， ,  。 .  ∫ \int  ∑ \sum  √ \sqrt  ∛ \sqrt[3]  ∜ \sqrt[4]
 """
 UNICODE = str.maketrans(dict(re.findall(r"(\S) (\S+ ?)", SYMBOLS)) | dict.fromkeys("“”\u200b\ufeff\u2061\u2062", ""))
-COMMANDS = {  # what stands for commands, given without their backslash
-    name: spelling
-    for spelling, names in {
-        "": "boxed fbox",
-        " ": "large Large LARGE huge Huge small tiny normalsize "
-             "displaystyle textstyle scriptstyle limits nolimits left right middle hline quad qquad "
-             "rm bf , ; : > !",
-        r"\frac": "dfrac tfrac", r"\binom": "dbinom", r"\le ": "leq leqslant",
-        r"\ge ": "geq geqslant", r"\neq ": "ne", "|": "vert lvert rvert mid",
-        r"\lbrace ": "{", r"\rbrace ": "}", "%": "%", r"\usd ": "$", r"\emptyset ": "varnothing empty",
-        r"\approx ": "simeq cong", r"\ldots ": "dots",
-        r"\vec": "overrightarrow",
-    }.items()
-    for name in names.split()
-} | {" ": " "}  # fmt: skip
-COMMAND = re.compile(r"\\([A-Za-z]+|.)")
+# Commands without their backslash: those that only set the layout, and those with another spelling, after it
+LAYOUT = """
+boxed fbox large Large LARGE huge Huge small tiny normalsize displaystyle textstyle scriptstyle limits nolimits
+left right middle hline quad qquad rm bf , ; : > !
+"""
+SPELLINGS = r"""
+\frac dfrac tfrac
+\binom dbinom
+\le leq leqslant
+\ge geq geqslant
+\neq ne
+\lbrace {
+\rbrace }
+\usd $
+\emptyset varnothing empty
+\approx simeq cong
+\ldots dots
+\vec overrightarrow
+| vert lvert rvert mid
+% %
+"""
+COMMANDS = dict.fromkeys([" ", *LAYOUT.split()], " ")
+for row in SPELLINGS.strip().splitlines():
+    spelling, *names = row.split()
+    COMMANDS |= dict.fromkeys(names, f"{spelling} ")
 FUNCTIONS = (
     "arcsinh arccosh arctanh arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sin cos tan cot sec csc "
     "log ln lg exp gcd lcm max min det lim"
 ).split()
-FONT = re.compile(
+
+
+def _font(match: re.Match) -> str:
+    r"""A font around a number, a function or one letter is dropped; other words become `\text{...}`."""
+    command, word = match.groups()
+    if word in FUNCTIONS and (word not in ("min", "sec") or command == "\\operatorname"):  # minutes
+        return f"\\{word} "
+    is_letter = len(word) == 1 and not command.startswith("\\text")
+    if is_letter or re.fullmatch(r"[-+\d.,/()^ ]+|\\usd|[€£]|\d.*|\w*_.*", word):
+        return f" {word} "
+    return f"\\text{{{word}}}"
+
+
+FONT = (
     r"(\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm"
     r"|emph|underline))\s*\{((?:[^{}]|[\^_]\s*\{[^{}]*\})*)\}"
 )
 NO_LETTER = r"(?![A-Za-z])"
 TYPED = r"(?<![\\A-Za-z])"  # without its backslash
-# Patterns and what replaces them, in this order. Runs of spaces are one space before each table.
-BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
+SPACES = (r"\s+", " ")
+# Patterns and what replaces them, in this order: before and after the rows of equations are joined
+BEFORE_ROWS, AFTER_ROWS = (
     [(re.compile(pattern), replacement) for pattern, replacement in table]
     for table in (
         (
+            SPACES,
             (r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s?,?\s?(?:\\!)?|,\\!)\s?(?=\d{3}(?!\d))", ""),  # thousands in LaTeX
             (r"(?<!\\)\$|(?<!\\)\\[()\[\]]|\*\*(?=\s|$)|(?<!\S)\*\*|[`~]", " "),
             (r"\\(?:left|right)\s?\.|\\[bB]igg?[lr]?(?![A-Za-z])|\\hspace\*?\{[^{}]*\}", " "),
             (r"\\(?:text)?color\s?\{(?!white)[^{}]*\}|(?<!\\)\\\s?\Z", " "),
             (r"\\begin\s?\{cases\}([^&]*?)\\end\s?\{cases\}", r"\1"),
             (r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " "),
-        ),
-        (
+            (r"\\([A-Za-z]+|.)", lambda match: COMMANDS.get(match[1], match[0])),
+            SPACES,
             (r"\*\*", "^"),
             (rf"\\log\s?_\s?(?:e{NO_LETTER}|\{{\s?e\s?\}})", r"\\ln "),
             (r"\.\.\.", r"\\ldots "),
@@ -67,15 +92,16 @@ BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
             (r"\^\s?\{\s?\\prime\s?\}|\^\s?\\prime", "'"),
         ),
         (
+            *[(FONT, _font)] * 3,  # fonts nest: \textbf{\text{(B)}}
+            SPACES,
             (rf"{TYPED}(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln|exp)(?=\s?[\d(\\^_]|\s[a-z]\b)",
              r"\\\1 "),
             (r"(^|[=(+\-*/,|<>])\s?\{\s?([A-Za-z]|\d+(?:\.\d+)?|\\[A-Za-z]+)\s?\}", r"\1\2 "),
             (rf"{TYPED}(pi|sqrt){NO_LETTER}", r"\\\1 "),
-            (rf"{TYPED}(?:infinity|inf){NO_LETTER}", r"\\infty "),
+            (rf"{TYPED}(?:infinity|inf){NO_LETTER}|\\text\{{infinity\}}", r"\\infty "),
             (r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}"),
             (r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\times "),
             (r"(?<![\d}/.])(\d+)/(\d+)\s(?=[a-z]\b|\\(?!text|cdot|times|div|[lg]e|ne|approx|cup))", r"\\frac{\1}{\2}"),
-            (r"(?<=\d)\s(\d+)\s?/\s?(\d+)(?!\d)", r"\\frac{\1}{\2}"),  # the mixed number "2 1/2"
             (r"(?<=\d)\s?\^?\s?(\{\s?)?(\\text\s?\{\s?)?(?:st|nd|rd|th)(?(2)\s?\}|\b)(?(1)\s?\})", ""),  # ordinals
             (r"(?<=[\d}])\s?\\text\s?\{\s?to\s?\}\s?(?=[\d\\])", ":"),  # the ratio 1 to 2
             (rf"\\frac\s?(\d|\\pi{NO_LETTER}|\s[A-Za-z])\s?(?=\{{|[A-Za-z\d])", r"\\frac{\1}"),
@@ -95,14 +121,10 @@ def normalize(text: str) -> str:
     text = _from_unicode(text)
     if "\\begin" not in text:  # a doubled backslash; in a matrix it ends a row
         text = re.sub(r"\\\\(?=[A-Za-z$%{}])", r"\\", text)
-    text = _replaced(text, BEFORE_COMMANDS)
-    text = COMMAND.sub(lambda match: COMMANDS.get(match[1], match[0]), text)
-    text = _replaced(text, BEFORE_FONTS)
+    text = _replaced(text, BEFORE_ROWS)
     if "\\begin" not in text:  # rows of equations
         text = re.sub(r"\\\\\s?", ", ", text).replace("&", "")
-    for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
-        text = FONT.sub(_font, text)
-    text = _with_braces(_replaced(text, AFTER_FONTS))
+    text = _with_braces(_replaced(text, AFTER_ROWS))
     text = re.sub(r"\s+", " ", text).lstrip(" ,;:=").rstrip(" .,;:")
     while text.startswith("{") and text.endswith("}") and is_balanced(text[1:-1]):
         text = text[1:-1].strip()
@@ -113,8 +135,7 @@ def normalize(text: str) -> str:
     return text
 
 
-def _replaced(text: str, table: list[tuple[re.Pattern, str]]) -> str:
-    text = re.sub(r"\s+", " ", text)
+def _replaced(text: str, table: list[tuple[re.Pattern, Any]]) -> str:
     for pattern, replacement in table:
         text = pattern.sub(replacement, text)
     return text
@@ -127,20 +148,6 @@ def _from_unicode(text: str) -> str:
     text = re.sub("[⁰¹²³⁴-⁹⁺⁻ⁿ⁽⁾]+", r"^{\g<0>}", text)
     text = re.sub("[₀-₉₊₋ₙ]+", r"_{\g<0>}", text)
     return unicodedata.normalize("NFKC", text.translate(UNICODE)).translate(UNICODE)  # ⁻ is then − and -
-
-
-def _font(match: re.Match) -> str:
-    r"""A font around a number, a function or one letter is dropped; other words become `\text{...}`."""
-    command, word = match.groups()
-    if word in FUNCTIONS and (word not in ("min", "sec") or command == "\\operatorname"):  # minutes
-        return f"\\{word} "
-    if word == "infinity":
-        return "\\infty "
-    if re.fullmatch(r"[-+\d.,/()^ ]+|\\usd|[€£]|\d.*|\w*_.*", word):
-        return f" {word} "
-    if len(word) == 1 and not command.startswith("\\text"):
-        return f" {word} "
-    return f"\\text{{{word}}}"
 
 
 def _with_braces(text: str) -> str:

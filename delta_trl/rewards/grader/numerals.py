@@ -4,7 +4,6 @@ import re
 from fractions import Fraction
 
 
-MAX_EXPONENT = 400
 DECIMAL = r"(?:\d+(?:\.\d*)?|\.\d+)"
 SIGNED = re.compile(r"\s*([-+]?)\s*(?:\(([^()]*)\)|([\d.\\].*?))\s*", re.DOTALL)
 FRACTION = re.compile(rf"\\frac\s*\{{\s*([-+]?\s*{DECIMAL})\s*\}}\s*\{{\s*([-+]?\s*{DECIMAL})\s*\}}")
@@ -29,21 +28,20 @@ def exact(text: str) -> Fraction | None:
 
 def _unsigned(text: str) -> Fraction | None:
     if re.fullmatch(DECIMAL, text):
-        return _decimal(text)
+        return Fraction(text)
     if match := RATIO.fullmatch(FRACTION.sub(r" \1/\2", text)):
-        above, below = map(_decimal, match.groups()[1:])
-        if not below:
-            return None
-        return int(match[1] or 0) + above / below
-    if (match := POWER_OF_TEN.fullmatch(text)) and abs(exponent := int(match[2])) <= MAX_EXPONENT:
-        return _decimal(match[1] or "1") * Fraction(10) ** exponent
+        whole, above, below = match.groups()
+        divisor = _signed(below)
+        return int(whole or 0) + _signed(above) / divisor if divisor else None
+    if match := POWER_OF_TEN.fullmatch(text):
+        return Fraction(f"{match[1] or 1}e{match[2]}")
     if match := REPEATING.fullmatch(text) or ELLIPSIS.fullmatch(text):
-        period = match[4] or match[3]
-        fixed = _decimal(f"0{match[1]}.{match[2]}0")
-        return fixed + Fraction(int(period), 10 ** len(match[2]) * (10 ** len(period) - 1))
+        whole, fixed, *periods = match.groups()
+        period = periods[1] or periods[0]
+        size = 10 ** len(fixed)
+        return Fraction(int(f"0{whole}{fixed}"), size) + Fraction(int(period), size * (10 ** len(period) - 1))
     return None
 
 
-def _decimal(text: str) -> Fraction:
-    """The value of digits with a sign or a point, which Python wants between digits."""
-    return Fraction(text.replace(" ", "").removesuffix("."))
+def _signed(decimal: str) -> Fraction:
+    return Fraction(decimal.replace(" ", ""))

@@ -33,7 +33,7 @@ NAME = re.compile(
 )
 
 
-class UnreadableError(Exception):
+class UnreadableError(ValueError):
     """A text that is not mathematics, as far as latex2sympy can tell."""
 
 
@@ -63,6 +63,8 @@ def parse(text: str, is_complex: bool) -> sympy.Basic | sympy.MatrixBase:
             normalization_config=None,
             conversion_config=ConversionConfig(lowercase_symbols=False),
         )
+        decimals = expression.atoms(sympy.Float)
+        expression = expression.xreplace({decimal: sympy.Rational(str(decimal)) for decimal in decimals})
     except MemoryError:
         raise
     except Exception as error:  # latex2sympy raises Exception itself, and whatever sympy raises on nonsense

@@ -7,88 +7,93 @@ import sympy
 
 from .brackets import split_top_level
 from .expressions import number
-from .lists import AND, INEQUALITY, NAME, OR, SEPARATOR, read_list
+from .lists import AND, INEQUALITY, NAME, OR, SEPARATOR, read_list, split_elements
 from .parsing import UnreadableError
 from .values import RealSet, Term, read_term
 
 
 SET_SIGN = re.compile(r"\\(?:cup|cap|setminus|mathbb|emptyset)(?![A-Za-z])")
-UNION = re.compile(rf"{OR}|\\cup(?![A-Za-z])")
-WITHOUT = re.compile(r"\\setminus(?![A-Za-z])")
 MEMBER = re.compile(r"^\s*[A-Za-z]\s*\\in(?![A-Za-z])\s*(?:\\mathbb\s*\{\w\}\s*[|:])?")
 BUILDER = re.compile(
     r"\s*\\lbrace\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*(.*[<>].*|.*\\(?:le|ge|neq).*)\\rbrace\s*"
 )
 
+EXCLUDED = re.compile(r"\s*([A-Za-z])\s*\\neq((?:(?![<>]|\\(?:le|ge|neq)(?![A-Za-z])|\\text).)+)")  # `x \neq 1, 2`
 NAMED = {"\\mathbb{R}": sympy.S.Reals, "\\emptyset": sympy.S.EmptySet, "\\lbrace\\rbrace": sympy.S.EmptySet}
 
 
 def read_set(text: str) -> RealSet | None:
     """The set of real numbers that a text describes; None if it describes none, or has two variables."""
+    try:
+        return _set(text)
+    except ValueError:  # also where two values are taken from a list of other length
+        return None
+
+
+def _set(text: str) -> RealSet:
     if builder := BUILDER.fullmatch(text):
-        inner = read_set(builder[2])
-        return inner and RealSet(inner.points, None, inner.bounds)
-    for sign, join in ((UNION, sympy.Union), (WITHOUT, sympy.Complement)):
-        if len(pieces := split_top_level(text, sign)) > 1:
+        inner = _set(builder[2])
+        return RealSet(inner.points, None, inner.bounds)
+    if excluded := EXCLUDED.fullmatch(text):
+        elements = split_elements(excluded[2])
+        return RealSet(sympy.S.Reals - sympy.FiniteSet(*map(_bound, elements)), excluded[1], _terms(elements))
+    for sign, join in JOINS:
+        pieces = split_top_level(text, sign)
+        if len(pieces) > 1:
             return _joined(pieces, join)
-    if len(pieces := split_top_level(text, SEPARATOR)) > 1:
-        if re.fullmatch(r".*\\neq[^<>]*", pieces[0]) and not any(map(INEQUALITY.search, pieces[1:])):
-            name = pieces[0].partition("\\neq")[0]  # `x \neq 1, 2` excludes both
-            pieces = [pieces[0], *(rf"{name}\neq {piece}" for piece in pieces[1:])]
-        both = _joined(pieces, sympy.Intersection)
-        if both is None or not both.points.is_empty or re.search(AND, text):
-            return both
-        return _joined(pieces, sympy.Union)  # "x < 1, x > 3": no number is both
     if (known := NAMED.get(text.replace(" ", ""))) is not None:
         return RealSet(known)
-    try:
-        return _of_inequality(text) if INEQUALITY.search(text) else _of_brackets(text)
-    except UnreadableError:
-        return None
+    found = _of_inequality(text) if INEQUALITY.search(text) else _of_brackets(text)
+    if found.points.is_empty:  # (3, -2) is a point
+        raise UnreadableError(text)
+    return found
 
 
-def _joined(pieces: list[str], join: Callable[..., sympy.Set]) -> RealSet | None:
-    sets = list(filter(None, map(read_set, pieces)))
-    names = {one.name for one in sets if one.name}
-    if len(sets) < len(pieces) or len(names) > 1:
-        return None
+def _joined(pieces: list[str], join: Callable[..., sympy.Set]) -> RealSet:
+    sets = list(map(_set, pieces))
+    (name,) = {one.name for one in sets} - {None} or {None}
     points = join(*(one.points for one in sets))
     bounds = frozenset().union(*(one.bounds for one in sets))
-    return RealSet(points, names.pop() if names else None, bounds)
+    return RealSet(points, name, bounds)
 
 
-def _of_brackets(text: str) -> RealSet | None:
+def _listed(*sets: sympy.Set) -> sympy.Set:
+    """`x > 1, x < 3` means both. In `x < 1, x > 3` no number is both: it means one of the two."""
+    both = sympy.Intersection(*sets)
+    return sympy.Union(*sets) if both.is_empty else both
+
+
+JOINS: tuple[tuple[re.Pattern, Callable[..., sympy.Set]], ...] = (
+    (re.compile(rf"{OR}|\\cup(?![A-Za-z])"), sympy.Union),
+    (re.compile(r"\\setminus(?![A-Za-z])"), sympy.Complement),
+    (re.compile(rf"\s*,?\s*{AND}"), sympy.Intersection),
+    (SEPARATOR, _listed),
+)
+
+
+def _of_brackets(text: str) -> RealSet:
     r"""The set of `(1, 2]` or `\{1, 2\}`."""
     brackets, elements = read_list(text)
     if brackets == "\\lbrace\\rbrace":
         return RealSet(sympy.FiniteSet(*map(_bound, elements)), None, _terms(elements))
-    if len(elements) != 2 or not brackets:
-        return None
     start, end = map(_bound, elements)
-    if not (start < end):
-        return None  # (3, -2) is a point
-    return RealSet(sympy.Interval(start, end, brackets[0] == "(", brackets[1] == ")"), None, _terms(elements))
+    opening, closing = list(brackets)
+    return RealSet(sympy.Interval(start, end, opening == "(", closing == ")"), None, _terms(elements))
 
 
-def _of_inequality(text: str) -> RealSet | None:
+def _of_inequality(text: str) -> RealSet:
     r"""The set of `x > 3` or `1 < x \le 2`: a variable alone on one side of each sign."""
     sides = [side.strip() for side in split_top_level(text, INEQUALITY)]
     signs = INEQUALITY.findall(text)
-    names = [side for side in sides if NAME.fullmatch(side) and side not in ("e", "\\pi", "\\infty")]
-    if len(names) != 1:
-        return None
+    (name,) = [side for side in sides if NAME.fullmatch(side) and side not in ("e", "\\pi", "\\infty")]
     points: sympy.Set = sympy.S.Reals
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
-        bound = _bound(right if left == names[0] else left)
-        if sign == "\\neq":
-            points -= sympy.FiniteSet(bound)
-        elif (sign in ("<", "\\le")) == (left == names[0]):
+        bound = _bound(right if left == name else left)
+        if (sign in ("<", "\\le")) == (left == name):
             points &= sympy.Interval(-sympy.oo, bound, True, sign in "<>")
         else:
             points &= sympy.Interval(bound, sympy.oo, sign in "<>", True)
-    if points.is_empty:
-        return None
-    return RealSet(points, names[0], _terms(side for side in sides if side != names[0]))
+    return RealSet(points, name, _terms(side for side in sides if side != name))
 
 
 def _bound(text: str) -> sympy.Expr:
