@@ -210,22 +210,22 @@ def _read_named(text: str, elements: list[str]) -> Readings:
     is one tuple of a collection. Values of one name (`x = 2, x = 3`) are a collection; of names that are counted
     (`x_1 = 2, x_2 = 3`), too.
     """
-    pairs = list(filter(None, map(_named_value, elements)))
+    pairs = [(name, read(value)) for name, value in filter(None, map(_named_value, elements))]
     if len(pairs) < max(2, len(elements)):
         return ()
+    together = Collection(tuple(value for _, value in pairs))
     names = sorted({name for name, _ in pairs})
-    size = len(names)
-    systems = [sorted(pairs[start : start + size]) for start in range(0, len(pairs), size)]
-    together = Collection(tuple(read(value) for _, value in pairs))
-    if size == 1 or any([name for name, _ in system] != names for system in systems):
+    starts = range(0, len(pairs), len(names))
+    systems = [dict(pairs[start : start + len(names)]) for start in starts]
+    if len(names) == 1 or any(len(system) < len(names) for system in systems):
         return (together,)
-    points = [Tuple(tuple(read(value) for _, value in system), " ".join(names)) for system in systems]
+    points = [Tuple(tuple(system[name] for name in names), " ".join(names)) for system in systems]
     if len(points) > 1:
         return (Collection(tuple((point,) for point in points)),)
     if re.search(OR, text):
         return (together,)
-    stems = {name.partition("_")[0] for name in names}
-    return (*points, together) if len(stems) == 1 else (*points,)
+    is_counted = len({name.partition("_")[0] for name in names}) == 1
+    return (*points, together) if is_counted else (*points,)
 
 
 def _named_value(element: str) -> tuple[str, str] | None:
@@ -283,9 +283,9 @@ def _rounds_to(value: sympy.Expr, text: str) -> bool:
     """Whether a decimal is the value, rounded or cut off."""
     if not DECIMAL.fullmatch(text):
         return False
-    rest = value - sympy.Rational(text)
-    last_digit = sympy.Rational(1, 10 ** len(text.partition(".")[2]))
-    return bool(2 * abs(rest) <= last_digit or (abs(rest) < last_digit and rest * value > 0))
+    whole, _, places = text.partition(".")
+    scaled = value * 10 ** len(places)
+    return int(whole + places) in (int(scaled), round(scaled))
 
 
 def _read_inequality(text: str) -> Readings:
