@@ -9,7 +9,7 @@ from typing import Any
 
 from ..sandbox import Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from ..sandbox.unit_tests import METHOD, CallTests, Suite, Tests
-from .grader.extraction import THINK_TAG, Completions
+from .grader.extraction import REASONING_BEGINS, REASONING_ENDS, Completions
 from .reasoning import Log, begun_texts, graded_texts, no_log
 
 
@@ -62,12 +62,11 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     Returns:
         `str | None`: `None` if there is no text, or reasoning that is not closed.
     """
-    text = text[max((tag.end() for tag in THINK_TAG.finditer(text) if tag[1]), default=0) :]
+    text = REASONING_ENDS.split(text)[-1]
     blocks = read_blocks(text)
     if not blocks or not text.strip():
         return None
-    begin = CODE_IN_PROMPT.search(prompt.rpartition("```")[2])
-    begun = begin[0] if begin else ""
+    begun = "".join(CODE_IN_PROMPT.findall(prompt.rpartition("```")[2]))
     everything = "\n".join([begun, *(content for _, content in blocks)])
     asked = called_names(tests) & defined_names(everything)
     program = last_program(blocks, asked)
@@ -85,7 +84,7 @@ def read_blocks(text: str) -> list[tuple[int, str]]:
     lines: list[str] = []
     for line in LINE.findall(text):
         fence = FENCE.fullmatch(line)
-        if opening is None and THINK_TAG.search(line):
+        if opening is None and REASONING_BEGINS.search(line):
             return []  # unclosed reasoning; inside a block the tag is part of the program
         if fence is None or (opening is not None and not ends(fence, opening)):
             lines.append(line)

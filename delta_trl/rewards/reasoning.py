@@ -34,8 +34,8 @@ def graded_texts(completions: Completions, prompts: list | None = None, reasonin
         return [text if _is_parsed(completion) else "<think>" + text for completion, text in pairs]
     if not prompts:
         return texts
-    opened = [OPENED.search(text[-40:]) for text in begun_texts(prompts)]
-    return [tag[0] + text if tag else text for tag, text in zip(opened, texts, strict=True)]
+    opened = ["".join(OPENED.findall(text[-40:])) for text in begun_texts(prompts)]
+    return [tag + text for tag, text in zip(opened, texts, strict=True)]
 
 
 def begun_texts(prompts: list) -> list[str]:

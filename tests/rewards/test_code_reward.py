@@ -163,23 +163,34 @@ def test_a_prompt_may_open_the_block_or_the_reasoning():
     assert code_reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected
 
 
+def run_here(request: dict) -> bytes:
+    """What SandboxFusion answers, from the local sandbox."""
+    result = code_reward.sandbox.run(request["code"], request["stdin"])
+    code = int(result.outcome is not Outcome.OK)
+    run = {"status": "Finished", "return_code": code, "stdout": result.stdout.decode()}
+    return json.dumps({"status": "Success", "run_result": run}).encode()
+
+
 class Fusion(http.server.BaseHTTPRequestHandler):
-    """A server that speaks SandboxFusion's protocol, and runs programs in the local sandbox."""
+    """A server that speaks SandboxFusion's protocol."""
 
     failures = 0
+    requests = 0
+    answer = staticmethod(run_here)
+    missing = 0  # bytes that are promised and do not come
 
     def do_POST(self):
+        Fusion.requests += 1
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if Fusion.failures > 0:
             Fusion.failures -= 1
             self.send_error(503, "busy\x1b[2J")
             return
-        result = code_reward.sandbox.run(request["code"], request["stdin"])
-        code = int(result.outcome is not Outcome.OK)
-        run = {"status": "Finished", "return_code": code, "stdout": result.stdout.decode()}
+        body = Fusion.answer(request)
         self.send_response(200)
+        self.send_header("Content-Length", str(len(body) + Fusion.missing))
         self.end_headers()
-        self.wfile.write(json.dumps({"status": "Success", "run_result": run}).encode())
+        self.wfile.write(body)
 
     def log_message(self, *_):
         pass
@@ -223,40 +234,26 @@ REPLIES = st.fixed_dictionaries({"status": STATUS | VALUES}, optional={"run_resu
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(REPLIES.map(lambda reply: json.dumps(reply).encode()) | BYTES)
 def test_whatever_a_remote_server_answers_raises_nothing(server, body):
-    def answer(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body)
-
     call = {"fn_name": "f", "inputs": [[1]], "outputs": [7]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Fusion, "do_POST", answer)
+        patch.setattr(Fusion, "answer", lambda request: body)
         rewards = CodeReward(remote_url=server)([RIGHT, "```python\ndef f(x): return 7\n```"], [ADD, call])
     assert set(rewards) <= {0.0, 1.0, None}
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "missing"),
     [
-        b'{"status": "Success", "run_result": "7"}',
-        b'{"status": "Success", "run_result": {}}',
-        b"7",
-        b"[" * 100_000,
-        None,
+        (b'{"status": "Success", "run_result": "7"}', 0),
+        (b'{"status": "Success", "run_result": {}}', 0),
+        (b"7", 0),
+        (b"[" * 100_000, 0),
+        (b'{"status":', 1000),
     ],
 )
-def test_a_remote_answer_that_is_none(body, server, monkeypatch):
+def test_a_remote_answer_that_is_none(body, missing, server, monkeypatch):
     """Also one that stops halfway: tried again, and then no reward."""
-    requests = []
-
-    def answer(self):
-        requests.append(self.rfile.read(int(self.headers["Content-Length"])))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body) if body is not None else 1000))
-        self.end_headers()
-        self.wfile.write(body or b'{"status":')
-
-    monkeypatch.setattr(Fusion, "do_POST", answer)
+    for name, value in (("answer", lambda request: body), ("missing", missing), ("requests", 0)):
+        monkeypatch.setattr(Fusion, name, value)
     assert CodeReward(remote_url=server)([RIGHT], [ADD]) == [None]
-    assert len(requests) == 3
+    assert Fusion.requests == 3

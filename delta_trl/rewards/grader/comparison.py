@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import sympy
 
-from .expressions import equal_expressions, equal_parsed, is_proportional, number
+from .expressions import equal_expressions, is_proportional, number, same_value
 from .finished import refuse_equation, refuse_set, refuse_value, refuse_work
 from .forms import RefusedError, refuse_large_text
 from .normalization import normalize
@@ -151,7 +151,7 @@ def _is_multiple_of_pi(gold: Expression) -> bool:
 def _equal_scaled(gold: Quantity, answer: Quantity) -> bool:
     """Compare after converting the units. 90 degrees are π/2, with an operation more."""
     refuse_work([gold.value], [answer.value], 1)
-    return equal_parsed(number(gold.value.text) * gold.factor, number(answer.value.text) * answer.factor)
+    return same_value(number(gold.value.text) * gold.factor, number(answer.value.text) * answer.factor)
 
 
 def equal_choices(gold: Choice, answer: Choice) -> bool:

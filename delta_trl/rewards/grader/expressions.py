@@ -17,15 +17,14 @@ UNEVALUATED = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Deri
 
 
 def equal_expressions(gold: str, answer: str) -> bool:
-    """Compare two expressions without units. Raises UnreadableError if one is none."""
-    return equal_parsed(*parse_together(gold, answer))
-
-
-def equal_parsed(gold: sympy.Basic, answer: sympy.Basic) -> bool:
-    """Compare two parsed texts. Decimals are exact: 3.14159265358979 is not π."""
-    if isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr):
-        return _same_value(gold, answer)
-    return gold == answer
+    """
+    Compare two expressions without units. Decimals are exact: 3.14159265358979 is not π. Raises UnreadableError if one
+    is none.
+    """
+    first, second = parse_together(gold, answer)
+    if isinstance(first, sympy.Expr) and isinstance(second, sympy.Expr):
+        return same_value(first, second)
+    return first == second
 
 
 def is_proportional(gold: Equation, answer: Equation) -> bool:
@@ -43,7 +42,7 @@ def is_proportional(gold: Equation, answer: Equation) -> bool:
         other = evaluate(second.subs(point))
         if value and other:
             is_turned = gold.sign in ("<", "\\le") and not (value / other).is_positive
-            return not is_turned and _same_value(first, second * value / other)
+            return not is_turned and same_value(first, second * value / other)
     return False
 
 
@@ -87,7 +86,7 @@ def points(symbols: set[sympy.Symbol]) -> Iterator[dict[sympy.Symbol, sympy.Floa
         yield {name: sympy.Float(draw(low, high), 2 * DIGITS) for name in sorted(symbols, key=str)}
 
 
-def _same_value(first: sympy.Expr, second: sympy.Expr) -> bool:
+def same_value(first: sympy.Expr, second: sympy.Expr) -> bool:
     """
     Whether two expressions have the same value. With variables they are compared at random points: they must agree at
     all at which both are real, and there must be one. What has no value, such as an integral, must be the same.

@@ -19,7 +19,8 @@ MAX_ANSWER_LENGTH = 1000
 Completions = list[str] | list[list[dict]]
 """Texts, or conversations as lists of messages."""
 
-THINK_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>")
+REASONING_BEGINS = re.compile(r"<(?:think|thinking|reasoning)>")
+REASONING_ENDS = re.compile(r"</(?:think|thinking|reasoning)>")
 BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
 SEPARATORS = re.compile(
     r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*\{\s*,?\s*(?:and|or)\s*\})*"
@@ -32,7 +33,7 @@ MARK = re.compile(
 )
 SPECIAL = re.compile(r"</s>|<eos>|<end_of_turn>|<\|\w{1,40}\|>")  # tokens that a tokenizer may leave at the end
 CLOSING = re.compile("</answer>", re.IGNORECASE)
-LINE = re.compile(r"[\s*_$]*(?:\\\[)?\s*([^\n]*)")
+LEAD = re.compile(r"\A[\s*_$]*(?:\\\[)?\s*")
 
 
 def message_text(completion: str | list[dict]) -> str:
@@ -53,11 +54,9 @@ def content_text(message: dict) -> str:
 
 def extract_answer(text: str) -> str | None:
     """The final answer of a completion; None if there is none, or one of more than `MAX_ANSWER_LENGTH` characters."""
-    text = SPECIAL.sub("", text)
-    tags = list(THINK_TAG.finditer(text))
-    if tags and not tags[-1][1]:
+    text = REASONING_ENDS.split(SPECIAL.sub("", text))[-1]
+    if REASONING_BEGINS.search(text):
         return None
-    text = text[tags[-1].end() :] if tags else text
     answer = _in_boxes(text)
     if answer is None:
         answer = _after_mark(text)
@@ -96,9 +95,8 @@ def _in_boxes(text: str) -> str | None:
 
 def _after_mark(text: str) -> str:
     """The rest of the line after the last mark, or the next line if the mark ends its line."""
-    marks = list(MARK.finditer(text))
-    if not marks:
+    *before, rest = MARK.split(text)
+    if not before:
         return ""
-    line = LINE.match(text, marks[-1].end())
-    assert line is not None  # it may match nothing
-    return CLOSING.split(line[1], maxsplit=1)[0].strip(" \t$*_.,;`")
+    line = LEAD.sub("", rest).partition("\n")[0]
+    return CLOSING.split(line, maxsplit=1)[0].strip(" \t$*_.,;`")
