@@ -34,9 +34,10 @@ def refuse_value(gold: Term, answer: Term) -> None:
         if answer.is_fraction and isinstance(gold, Number) and gold.is_integer:
             raise RefusedError("a fraction for an integer")
         return
-    refuse_work([gold], [answer], 1)
     if isinstance(gold, Number):
+        refuse_work([gold], [answer])
         raise RefusedError("not a numeral")
+    refuse_work([gold], [answer], 1)
     if COMPLEX_INTEGER.fullmatch(gold.text) and not COMPLEX_INTEGER.fullmatch(answer.text):
         raise RefusedError("not a complex integer")
 
