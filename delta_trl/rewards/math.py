@@ -14,14 +14,15 @@ from .grader.words import split_label
 from .reasoning import Log, graded_texts, no_log
 
 
-METRICS: dict[str, str | tuple[str, ...]] = {  # share of the verdicts that begin so
-    "timeouts": "timeout",
+METRICS = {  # share of the verdicts that begin so
+    "timeouts": ("timeout",),
     "failed_checks": ("crash", "memory", "error"),
-    "unusable_gold": "unusable gold",
-    "not_checked": NOT_CHECKED,
+    "unusable_gold": ("unusable gold",),
+    "not_checked": (NOT_CHECKED,),
 }
 MISSING = frozenset(("None", "nan", "NaN", "N/A", "n/a", "null", "<NA>"))  # how a column's missing values are written
 FORMULA = re.compile(r"\$+|\\[()\[\]]|\n|(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")  # what stands between formulas
+CLAUSE_END = re.compile(r"[,;:?]|\.(?!\d)")
 SIDES = re.compile(r"=|<|>|\\(?:le|ge|neq|leq|geq|approx)(?![A-Za-z])")
 TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:\.\d+)?|\S")
 UNORDERED = frozenset(r"( ) [ ] { } \lbrace \rbrace + * \cdot \times , 0".split())
@@ -149,9 +150,9 @@ def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
 @functools.lru_cache(maxsize=256)
 def _formulas(text: str) -> set[tuple[str, ...]]:
     """The terms of all formulas in a text, and of their sides."""
-    formulas = {text, *FORMULA.split(text)}
-    formulas |= {part for formula in formulas for part in re.split(r"[,;:?]|\.(?!\d)", formula)}
-    formulas |= {side for formula in formulas for side in SIDES.split(formula)}
+    formulas = {text}
+    for between in (FORMULA, CLAUSE_END, SIDES):
+        formulas |= {part for formula in formulas for part in between.split(formula)}
     return {_terms(formula) for formula in formulas if 2 < len(formula) <= MAX_ANSWER_LENGTH}
 
 

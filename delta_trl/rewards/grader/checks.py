@@ -79,21 +79,20 @@ class GraderProcess:
         Raises:
             WorkerError: If the process was killed.
         """
+        self.reusable = False
         before = self.cpu_seconds()
         job = {"gold": gold, "answer": answer, "timeout": seconds}
         try:
             self.pipe.send_bytes(json.dumps(job).encode())  # never blocks: the job fits the empty pipe
             verdict = self._receive(seconds)
         except (EOFError, ConnectionError):
-            self.reusable = False
             if self.process.wait() in FROM_OUTSIDE:
                 raise WorkerError("A reward worker was killed.") from None
             return "crash"
-        if verdict is not None:
-            self.reusable = verdict != "memory"  # the process ends itself
-            return verdict
-        self.reusable = False
-        return "timeout" if self.cpu_seconds() - before > seconds / 4 else STARVED
+        if verdict is None:
+            return "timeout" if self.cpu_seconds() - before > seconds / 4 else STARVED
+        self.reusable = verdict != "memory"  # the process ends itself
+        return verdict
 
     def cpu_seconds(self) -> float:
         """Processor time so far."""

@@ -12,7 +12,7 @@ from .values import Equation
 
 DIGITS = 100
 TOLERANCE = sympy.Float("1e-80")
-RANGES = ((0.1, 1), (1, 3), (3, 30), (0.1, 1), (3, 30), (-3, -0.1), (-3, 3), (-3, 3), (-3, 3))
+RANGES = ((0.1, 1), (1, 3), (3, 30), (-3, -0.1), (-3, 3)) * 2
 UNEVALUATED = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 
 
@@ -111,9 +111,6 @@ def same_value(first: sympy.Expr, second: sympy.Expr) -> bool:
 
 def _is_real(expression: sympy.Expr, point: dict) -> bool:
     """Whether all roots, powers and functions in an expression are real at a point."""
-    for part in sympy.preorder_traversal(expression):
-        if isinstance(part, sympy.Function) or (isinstance(part, sympy.Pow) and not part.args[1].is_Integer):
-            value = evaluate(part.subs(point))
-            if value is None or abs(sympy.im(value)) > TOLERANCE * abs(value):
-                return False
-    return True
+    parts = expression.atoms(sympy.Function, sympy.Pow)
+    values = [evaluate(part.subs(point)) for part in parts]
+    return all(value is not None and abs(sympy.im(value)) <= TOLERANCE * abs(value) for value in values)

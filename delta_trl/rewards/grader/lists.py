@@ -6,10 +6,8 @@ import re
 from .brackets import is_balanced, split_top_level
 
 
-OR, AND = (
-    rf"(?:\\(?:{signs})(?![A-Za-z])|\\text\s*\{{\s*,?\s*{word}\s*,?\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z]))"
-    for word, signs in (("or", "lor|vee"), ("and", "land|wedge"))
-)
+OR = r"(?:\\(?:lor|vee)(?![A-Za-z])|\\text\s*\{\s*,?\s*or\s*,?\s*\}|(?<![A-Za-z\\])or(?![A-Za-z]))"
+AND = r"(?:\\(?:land|wedge)(?![A-Za-z])|\\text\s*\{\s*,?\s*and\s*,?\s*\}|(?<![A-Za-z\\])and(?![A-Za-z]))"
 SEPARATOR = re.compile(rf"\s*(?:,|;|{OR}|{AND})+\s*")
 RATIO = re.compile(":")
 EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])")

@@ -67,10 +67,15 @@ FONT = (
 NO_LETTER = r"(?![A-Za-z])"
 TYPED = r"(?<![\\A-Za-z])"  # without its backslash
 SPACES = (r"\s+", " ")
-# Patterns and what replaces them, in this order: before and after the rows of equations are joined
-BEFORE_ROWS, AFTER_ROWS = (
+# Patterns and what replaces them, in this order: of Unicode; before and after the rows of equations are joined
+SCRIPTS, BEFORE_ROWS, AFTER_ROWS = (
     [(re.compile(pattern), replacement) for pattern, replacement in table]
     for table in (
+        (
+            ("[¼-¾⅐-⅞]", r" \g<0>"),  # 2½ is 2 1/2
+            ("[⁰¹²³⁴-⁹⁺⁻ⁿ⁽⁾]+", r"^{\g<0>}"),
+            ("[₀-₉₊₋ₙ]+", r"_{\g<0>}"),
+        ),
         (
             SPACES,
             (r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s?,?\s?(?:\\!)?|,\\!)\s?(?=\d{3}(?!\d))", ""),  # thousands in LaTeX
@@ -118,7 +123,9 @@ ROOT, POWER = (re.compile(rf"({sign}){UNBRACED}") for sign in (r"\\sqrt\s?(?:\[[
 
 def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold."""
-    text = _from_unicode(text)
+    if not text.isascii():
+        text = _replaced(text, SCRIPTS).translate(UNICODE)
+        text = unicodedata.normalize("NFKC", text).translate(UNICODE)  # ⁻ is then − and -
     if "\\begin" not in text:  # a doubled backslash; in a matrix it ends a row
         text = re.sub(r"\\\\(?=[A-Za-z$%{}])", r"\\", text)
     text = _replaced(text, BEFORE_ROWS)
@@ -139,15 +146,6 @@ def _replaced(text: str, table: list[tuple[re.Pattern, Any]]) -> str:
     for pattern, replacement in table:
         text = pattern.sub(replacement, text)
     return text
-
-
-def _from_unicode(text: str) -> str:
-    if text.isascii():
-        return text
-    text = re.sub("[¼-¾⅐-⅞]", r" \g<0>", text)  # 2½ is 2 1/2
-    text = re.sub("[⁰¹²³⁴-⁹⁺⁻ⁿ⁽⁾]+", r"^{\g<0>}", text)
-    text = re.sub("[₀-₉₊₋ₙ]+", r"_{\g<0>}", text)
-    return unicodedata.normalize("NFKC", text.translate(UNICODE)).translate(UNICODE)  # ⁻ is then − and -
 
 
 def _with_braces(text: str) -> str:

@@ -36,8 +36,7 @@ from .words import SYMBOLS, TEXT, is_wordy, plain_words, split_label, split_word
 
 MAX_GOLD_LENGTH = 1000
 MAX_GOLD_WORDS = 12
-WORD = r"(?<![\\A-Za-z])[A-Za-z]{3,}(?![A-Za-z])"
-ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{\w+\}(?:\s*\{\w+\})?")
+WORD = r"(?<![\\A-Za-z])(?<!begin\{)(?<!end\{)[A-Za-z]{3,}(?![A-Za-z])"
 APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])")
 DECIMAL = re.compile(r"-?\d*\.?\d+")
 BASES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
@@ -57,7 +56,7 @@ TURNED = {">": "<", "\\ge": "\\le"}
 
 CONDITION = re.compile(
     rf"(?P<value>.*?)\s*(?:{TEXT}\s*(?P<all>[A-Za-z])|(?:[,;(]|{TEXT})[\s(]*(?P<name>[A-Za-z])\s*"
-    r"(?:\\in(?![A-Za-z])(?P<set>.*)|(?:[<>]|\\(?:neq|ge|le)(?![A-Za-z])).*))\)?",
+    r"(?:\\in(?![A-Za-z]).*|(?:[<>]|\\(?:neq|ge|le)(?![A-Za-z])).*))\)?",
     re.DOTALL,
 )
 CONSTANT = re.compile(r".*\+\s*([Cc])\s*")
@@ -81,7 +80,7 @@ class Target(NamedTuple):
 def read_gold(gold: str) -> Target | None:
     """A gold; None if it cannot be used: empty, too long, or of no type that is compared."""
     text = normalize(gold) if len(gold) <= MAX_GOLD_LENGTH else ""
-    if not text or UNREAD.search(text) or SENTENCE.match(ENVIRONMENT.sub("", text)):
+    if not text or UNREAD.search(text) or SENTENCE.match(text):
         return None
     bare, bound = without_condition(text)
     try:
