@@ -107,14 +107,15 @@ def read_blocks(text: str) -> list[tuple[int, str]]:
 
 def called_names(tests: Tests | None) -> set[str]:
     """The names that tests ask a program for, and others that they call."""
-    if isinstance(tests, CallTests):
-        return {tests.function}
-    if not isinstance(tests, Suite):
-        return set()
-    if tests.entry_point:
-        return {tests.entry_point.removeprefix(METHOD)}
-    code = "\n".join([tests.setup, *tests.units])
-    return set(CALLED.findall(code)) - defined_names(code)
+    match tests:
+        case CallTests(function=name):
+            return {name}
+        case Suite(entry_point=str(name)):
+            return {name.removeprefix(METHOD)}
+        case Suite():
+            code = "\n".join([tests.setup, *tests.units])
+            return set(CALLED.findall(code)) - defined_names(code)
+    return set()
 
 
 def defined_names(code: str) -> set[str]:

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..arguments.lookup import check_options, import_dotted, nearest
+from ..arguments.lookup import check_options, import_dotted
 
 
 # Factories of rewards by name. `get_reward` imports only the one that it needs.
@@ -36,12 +36,7 @@ def get_reward(name: str, **options: Any) -> Callable:
             what is accepted.
         ImportError: If the user's module exists and fails to import something itself.
     """
-    if name not in REWARDS and "." not in name:
-        raise ValueError(
-            f"Unknown reward {name!r}{nearest(name, REWARDS)}. Known rewards are {', '.join(sorted(REWARDS))}; "
-            "your own is given by its dotted path, as in `my_module.my_reward`."
-        )
-    found = import_dotted("reward", REWARDS.get(name, name), REWARDS)
+    found = import_dotted("reward", REWARDS.get(name, name), sorted(REWARDS))
     if name in FACTORIES or inspect.isclass(found):  # a callable class is configured by its constructor
         check_options(f"Reward {name!r}", found, options)
         return found(**options)

@@ -89,10 +89,9 @@ def _of_inequality(text: str) -> RealSet:
     points: sympy.Set = sympy.S.Reals
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
         bound = _bound(right if left == name else left)
-        if (sign in ("<", "\\le")) == (left == name):
-            points &= sympy.Interval(-sympy.oo, bound, True, sign in "<>")
-        else:
-            points &= sympy.Interval(bound, sympy.oo, sign in "<>", True)
+        is_below = (sign in ("<", "\\le")) == (left == name)
+        start, end = (-sympy.oo, bound) if is_below else (bound, sympy.oo)
+        points &= sympy.Interval(start, end, sign in "<>", sign in "<>")
     return RealSet(points, name, _terms(side for side in sides if side != name))
 
 
