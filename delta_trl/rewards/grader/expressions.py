@@ -12,7 +12,7 @@ from .values import Equation
 
 DIGITS = 100
 TOLERANCE = sympy.Float("1e-80")
-RANGES = ((0.1, 1), (1, 3), (3, 30), (-3, -0.1), (-3, 3)) * 2
+RANGES = ((0.1, 1), (3, 30), (-3, -0.1), (-3, 3)) * 2
 UNEVALUATED = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 
 
@@ -111,6 +111,6 @@ def same_value(first: sympy.Expr, second: sympy.Expr) -> bool:
 
 def _is_real(expression: sympy.Expr, point: dict) -> bool:
     """Whether all roots, powers and functions in an expression are real at a point."""
-    parts = expression.atoms(sympy.Function, sympy.Pow)
+    parts = {part for part in expression.atoms(sympy.Function, sympy.Pow) if not part.args[-1].is_Integer}
     values = [evaluate(part.subs(point)) for part in parts]
     return all(value is not None and abs(sympy.im(value)) <= TOLERANCE * abs(value) for value in values)

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Collection
 
-from .forms import RefusedError
+from .forms import RefusedError, operations, work
 from .values import Equation, Number, RealSet, Term
 
 
@@ -20,11 +20,11 @@ def refuse_work(gold: Collection[Term], answer: Collection[Term], more: float = 
     Refuse terms with an operation that leaves the work to the grader and that the gold has not, or with more than
     `more` operations beyond the gold's.
     """
-    allowed = {kind for term in gold for kind in term.work}
-    for term in answer:
-        for kind in term.work - allowed:
-            raise RefusedError(kind)
-    if sum(term.operations for term in answer) > sum(term.operations for term in gold) + more:
+    asked = [term.text for term in gold]
+    given = [term.text for term in answer]
+    for kind in work(given) - work(asked):
+        raise RefusedError(kind)
+    if sum(map(operations, given)) > sum(map(operations, asked)) + more:
         raise RefusedError("too many operations")
 
 

@@ -50,9 +50,9 @@ class RefusedError(Exception):
     """The answer is refused; the message says why."""
 
 
-def work(text: str) -> frozenset[str]:
-    """The kinds of operations in a text that leave the work to the grader."""
-    return frozenset(name for name, pattern in WORK.items() if re.search(pattern, text))
+def work(texts: list[str]) -> set[str]:
+    """The kinds of operations in texts that leave the work to the grader."""
+    return {name for name, pattern in WORK.items() if any(re.search(pattern, text) for text in texts)}
 
 
 def operations(text: str) -> int:

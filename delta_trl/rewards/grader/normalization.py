@@ -117,8 +117,11 @@ SCRIPTS, BEFORE_ROWS, AFTER_ROWS = (
 THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
 NESTED = r"(?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+"
-UNBRACED = rf"(?:\(({NESTED})\)|(-?\d++(?:\.\d++)?|[A-Za-z]|\\(?!circ)[a-z]++)(?!\s?\{{))"
-ROOT, POWER = (re.compile(rf"({sign}){UNBRACED}") for sign in (r"\\sqrt\s?(?:\[[^\]]*\]\s?)?", r"\^\s?"))
+# `\sqrt(3)`, `\sqrt 12`, `x^(n+1)`: people who leave braces out mean the whole number
+UNBRACED = re.compile(
+    r"(\\sqrt\s?(?:\[[^\]]*\]\s?)?|\^\s?)"
+    rf"(?:\(({NESTED})\)|(-?\d++(?:\.\d++)?|[A-Za-z]|\\(?!circ)[a-z]++)(?!\s?\{{))"
+)
 
 
 def normalize(text: str) -> str:
@@ -131,7 +134,9 @@ def normalize(text: str) -> str:
     text = _replaced(text, BEFORE_ROWS)
     if "\\begin" not in text:  # rows of equations
         text = re.sub(r"\\\\\s?", ", ", text).replace("&", "")
-    text = _with_braces(_replaced(text, AFTER_ROWS))
+    text = _replaced(text, AFTER_ROWS)
+    while (braced := UNBRACED.sub(r"\1{\2\3}", text)) != text:
+        text = braced
     text = re.sub(r"\s+", " ", text).lstrip(" ,;:=").rstrip(" .,;:")
     while text.startswith("{") and text.endswith("}") and is_balanced(text[1:-1]):
         text = text[1:-1].strip()
@@ -145,12 +150,4 @@ def normalize(text: str) -> str:
 def _replaced(text: str, table: list[tuple[re.Pattern, Any]]) -> str:
     for pattern, replacement in table:
         text = pattern.sub(replacement, text)
-    return text
-
-
-def _with_braces(text: str) -> str:
-    r"""`\sqrt(3)`, `\sqrt 12` and `x^(n+1)` with braces: people who leave them out mean the whole number."""
-    for pattern in (ROOT, POWER):
-        while (braced := pattern.sub(r"\1{\2\3}", text)) != text:
-            text = braced
     return text

@@ -4,11 +4,10 @@ import functools
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import sympy
 
-from .forms import operations, work
 from .numerals import exact
 from .parsing import UnreadableError, parse_together
 
@@ -23,8 +22,6 @@ class Number:
 
     text: str
     value: Any  # a Fraction, or an infinite float
-    operations: ClassVar[int] = 0
-    work: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def is_fraction(self) -> bool:
@@ -42,16 +39,6 @@ class Expression:
     """Mathematics that is parsed when it is compared: what the letter `i` means depends on the other side."""
 
     text: str
-
-    @functools.cached_property
-    def operations(self) -> int:
-        """The number of operations that are written out."""
-        return operations(self.text)
-
-    @functools.cached_property
-    def work(self) -> frozenset[str]:
-        """The kinds of operations in it that leave the work to the grader."""
-        return work(self.text)
 
 
 Term = Number | Expression
