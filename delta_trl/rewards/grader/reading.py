@@ -189,6 +189,8 @@ def _scaled(scalar: str, cell: str) -> Readings:
 
 def _read_list(text: str, brackets: str, elements: list[str]) -> Readings:
     """A list as a tuple, a collection, a set of real numbers, as its brackets allow."""
+    if not brackets and (named := _read_named(text, elements)):
+        return named
     items = tuple(_point(read(element)) for element in elements)
     lists: Readings
     if brackets == "()":
@@ -198,7 +200,7 @@ def _read_list(text: str, brackets: str, elements: list[str]) -> Readings:
     elif brackets:  # those of an interval between unknowns count, as does the colon of a ratio
         lists = (Tuple(((Words(brackets),), *items)),)
     else:
-        lists = _read_named(text, elements) or (Collection(items), Tuple(items))
+        lists = (Collection(items), Tuple(items))
     points = read_set(text) if brackets or "\\infty" in text else None  # finite pairs are points
     return lists if points is None else (*lists, points)
 

@@ -114,11 +114,6 @@ class Equation:
     name: str | None = None  # if the left side only names the value
     value: "Readings" = ()
 
-    @property
-    def difference(self) -> str:
-        """The left minus the right side."""
-        return f"{self.left.text} - ({self.right.text})"
-
     @functools.cached_property
     def relates_unknowns(self) -> bool:
         """Whether the left side is an expression of unknowns, and no name or operation: `x + y`, `x^2`."""
