@@ -13,7 +13,7 @@ from .finished import refuse_equation, refuse_set, refuse_value, refuse_work
 from .forms import RefusedError, refuse_large_text
 from .normalization import normalize
 from .parsing import UnreadableError
-from .reading import Target, read, read_gold, without_condition
+from .reading import alone, read, read_gold, without_condition
 from .values import (
     Choice,
     Collection,
@@ -49,21 +49,17 @@ def judge(gold: str, answer: str | None) -> str:
         return "unusable gold"
     if answer is None:
         return "no answer"
+    text = normalize(answer)
+    if text == target.text:
+        return "right"
     try:
-        return "right" if _is_right(target, normalize(answer)) else "wrong"
+        refuse_large_text(target.text, text)
+        text, bound = without_condition(text)
+        if bound and target.bound:  # any name will do
+            text = re.sub(alone(bound), target.bound, text)
+        return "right" if equal(target.readings, read(text)) else "wrong"
     except RefusedError as error:
         return f"refused: {error}"
-
-
-def _is_right(gold: Target, answer: str) -> bool:
-    """Whether an answer in the normal spelling equals the gold."""
-    if answer == gold.text:
-        return True
-    refuse_large_text(gold.text, answer)
-    bare, bound = without_condition(answer)
-    if bound and gold.bound:  # any name will do
-        bare = re.sub(rf"(?<![A-Za-z\\]){bound}(?![A-Za-z])", gold.bound, bare)
-    return equal(gold.readings, read(bare))
 
 
 def equal(gold: Readings, answer: Readings) -> bool:
@@ -165,7 +161,7 @@ def equal_tuples(gold: Tuple, answer: Tuple) -> bool:
     """Compare elements in order; labels have to agree if both have one."""
     if len(gold.items) != len(answer.items) or _disagree(gold.label, answer.label):
         return False
-    return all(equal(one, other) for one, other in zip(gold.items, answer.items, strict=True))
+    return all(map(equal, gold.items, answer.items))
 
 
 def equal_collections(gold: Collection, answer: Collection) -> bool:

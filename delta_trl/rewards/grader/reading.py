@@ -119,11 +119,16 @@ def without_condition(text: str) -> tuple[str, str | None]:
         value = match["value"]
         name = match["name"] or match["all"]
         has_condition = INEQUALITY.search(value) or MEMBER.match(value)
-        has_name = re.search(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", value)
+        has_name = re.search(alone(name), value)
         if has_name and not has_condition and is_balanced(value):
             return value, name
     constant = CONSTANT.fullmatch(text)
     return text, constant[1] if constant else None
+
+
+def alone(name: str) -> str:
+    """The pattern of a letter that is no part of a word."""
+    return rf"(?<![A-Za-z\\]){name}(?![A-Za-z])"
 
 
 def read(text: str) -> Readings:
@@ -294,11 +299,11 @@ def _read_inequality(text: str) -> Readings:
     sides = split_top_level(text, INEQUALITY)
     if len(sides) != 2 or not all(sides):
         return ()
-    left, right = map(Expression, sides)
     sign = INEQUALITY.findall(text)[0]
     if sign in TURNED:
-        return (Equation(right, TURNED[sign], left),)
-    return (Equation(left, sign, right),)
+        sides.reverse()
+    left, right = map(Expression, sides)
+    return (Equation(left, TURNED.get(sign, sign), right),)
 
 
 def _read_value(text: str) -> Readings:
