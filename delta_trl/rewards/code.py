@@ -66,14 +66,17 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     blocks = read_blocks(text)
     if not blocks or not text.strip():
         return None
-    begun = "".join(CODE_IN_PROMPT.findall(prompt.rpartition("```")[2]))
-    everything = "\n".join([begun, *(content for _, content in blocks)])
-    asked = called_names(tests) & defined_names(everything)
-    program = last_program(blocks, asked)
+    begun = ""
+    for part in prompt.split("```"):
+        begun = "".join(CODE_IN_PROMPT.findall(part)) or begun
+    defined = set().union(*map(defined_names, [begun, *(content for _, content in blocks)]))
+    asked = called_names(tests) & defined
+    block = last_program(blocks, asked)
+    program = textwrap.dedent(block)
     if asked <= defined_names(program):
         return program
     written = FENCED.split(text, maxsplit=1)[0]
-    continued = begun + (written if written.strip() else f"\n{program}")
+    continued = begun + (written if written.strip() else f"\n{block}")
     return continued if asked <= defined_names(continued) else program
 
 
@@ -101,8 +104,7 @@ def read_blocks(text: str) -> list[tuple[int, str]]:
     if opening is not None:  # the completion ends inside its last block
         content = "".join(lines).removesuffix(opening["mark"])  # print(1)```
         blocks.append((likelihood(opening["info"]), content))
-    written = [(likely, textwrap.dedent(code)) for likely, code in blocks if code.strip()]
-    return written or [(2, text)]
+    return [block for block in blocks if block[1].strip()] or [(2, text)]
 
 
 def called_names(tests: Tests | None) -> set[str]:
@@ -120,7 +122,7 @@ def called_names(tests: Tests | None) -> set[str]:
 
 def defined_names(code: str) -> set[str]:
     """The functions, classes and names that code defines."""
-    return set(DEFINED.findall(code))
+    return set(DEFINED.findall(textwrap.dedent(code)))
 
 
 def last_program(blocks: list[tuple[int, str]], asked: set[str]) -> str:

@@ -138,13 +138,14 @@ def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
     Whether an answer, or its last side, is a formula of the prompt with an operation in it, however it is arranged.
     The gold's own terms are not, nor is the letter of a choice.
     """
-    value = SIDES.split(normalize(answer))[-1]
-    is_choice = split_label(gold)[0] is not None
-    if is_choice or not operations(value):
+    if split_label(gold)[0] is not None:
         return False
+    whole = normalize(answer)
+    sides = SIDES.split(whole)
+    written = {_terms(text) for text in (whole, sides[-1]) if operations(text)}
+    own = {_terms(side) for side in sides if operations(side)}
     asked = prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt))
-    written = {_terms(answer), _terms(value)}
-    return bool(written & _formulas(asked)) and not written & _formulas(gold)
+    return bool(written & _formulas(asked)) and not own & _formulas(gold)
 
 
 @functools.lru_cache(maxsize=256)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # reward workers import this package, and stay light
 Log = Callable[[str, Any], None]
 """What TRL hands to rewards for a column of its completions table, or for a metric."""
 
+SPECIAL = re.compile(
+    r"(?:</s>|<eos>|<end_of_turn>|<\|\w{1,40}\|>|\s)+\Z"
+)  # tokens that a tokenizer may leave at the end
 OPENED = re.compile(r"<(?:think|thinking|reasoning)>\s*\Z")
 
 
@@ -28,7 +31,7 @@ def graded_texts(completions: Completions, prompts: list | None = None, reasonin
             f"The completions are one text, {completions!r:.200}: expected a list. Give [completion], and what it is "
             "checked against as a list, too."
         )
-    texts = list(map(message_text, completions))
+    texts = [SPECIAL.sub("", message_text(completion)) for completion in completions]
     if reasoning_opened:
         pairs = zip(completions, texts, strict=True)
         return [text if _is_parsed(completion) else "<think>" + text for completion, text in pairs]

@@ -104,6 +104,8 @@ BODY = "    return n * n\n"
         ("from math import prod\n\n\ndef sq(n):\n", "    return prod([n, n])\n\n\nprint(sq(2))", 1.0),
         ('Square it.\n```python\ndef sq(n):\n    """\n    >>> sq(1)\n    1\n    """\n', BODY + "```\nDone.", 1.0),
         ("```python\ndef sq(n):\n", BODY + "```", 1.0),
+        ("Complete it.\n```python\ndef sq(n):\n```\n", f"```python\n{BODY}```<|im_end|>", 1.0),
+        ("def sq(n):\n", BODY + "</s>", 1.0),
         ("def sq(n):\n    return n * n\n", "I do not know.", 0.0),
         ("def sq(n):\n    return n * n\n", "def sq(n):\n    return 0", 0.0),
         ("One base:\nclass Base:\n    power = 2\n", "```python\ndef sq(n): return n**Base.power\n```", 0.0),

@@ -41,8 +41,8 @@ def is_proportional(gold: Equation, answer: Equation) -> bool:
     if first - second == 0:  # also an identity, whose values are all 0
         return True
     for point in points(first.free_symbols):
-        value = evaluate(first.subs(point))
-        other = evaluate(second.subs(point))
+        value = evaluate(first, point)
+        other = evaluate(second, point)
         if value and other:
             is_turned = gold.sign in ("<", "\\le") and not (value / other).is_positive
             return not is_turned and same_value(first, second * value / other)
@@ -70,12 +70,15 @@ def numeric(text: str) -> sympy.Expr | None:
         return None
 
 
-def evaluate(expression: sympy.Expr) -> sympy.Expr | None:
-    """The value to `DIGITS` digits; None if there is none, or if it takes an integral, a sum, a limit or the like."""
+def evaluate(expression: sympy.Expr, point: dict[sympy.Symbol, sympy.Float] | None = None) -> sympy.Expr | None:
+    """
+    The value at a point to `DIGITS` digits; None if there is none, as at a pole, or if it takes an integral, a sum, a
+    limit or the like.
+    """
     if expression.has(*UNEVALUATED):
         return None
     try:
-        value = expression.doit().evalf(DIGITS)
+        value = expression.subs(point or {}).doit().evalf(DIGITS)
     except (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError):
         return None
     return value if value.is_number and value.is_finite else None
@@ -100,8 +103,8 @@ def same_value(first: sympy.Expr, second: sympy.Expr) -> bool:
     for point in points(symbols) if symbols else [{}]:
         if symbols and not is_complex and not (_is_real(first, point) and _is_real(second, point)):
             continue
-        value = evaluate(first.subs(point))
-        other = evaluate(second.subs(point))
+        value = evaluate(first, point)
+        other = evaluate(second, point)
         if value is None or other is None:
             continue
         if abs(value - other) > TOLERANCE * max(abs(value), abs(other)):
@@ -115,5 +118,5 @@ def same_value(first: sympy.Expr, second: sympy.Expr) -> bool:
 def _is_real(expression: sympy.Expr, point: dict) -> bool:
     """Whether all roots, powers and functions in an expression are real at a point."""
     parts = {part for part in expression.atoms(sympy.Function, sympy.Pow) if not part.args[-1].is_Integer}
-    values = [evaluate(part.subs(point)) for part in parts]
+    values = [evaluate(part, point) for part in parts]
     return all(value is not None and abs(sympy.im(value)) <= TOLERANCE * abs(value) for value in values)

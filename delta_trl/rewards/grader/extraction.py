@@ -5,8 +5,8 @@ A completion has exactly one answer:
 1. Reasoning is dropped: only text after the last `</think>` counts. A `<think>` that stays open leaves no answer.
 2. The last balanced `\boxed{...}` or `\fbox{...}` counts. Boxes with nothing but separators between them are one list.
    A box that is not closed leaves no answer.
-3. Without a box, the rest of the line after the last `<answer>`, `####`, "Answer:", "the answer is" (or the like in
-   Chinese, Russian, Spanish, French, German) or heading "Final Answer" counts.
+3. Without a box, what follows the last `<answer>`, `####`, "Answer:", "the answer is" (or the like in Chinese,
+   Russian, Spanish, French, German) or heading "Final Answer" counts, to the end of its sentence or line.
 
 The text around the answer is not read: a policy gains nothing by talking around a box.
 """
@@ -26,13 +26,13 @@ SEPARATORS = re.compile(
     r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*\{\s*,?\s*(?:and|or)\s*\})*"
 )
 MARK = re.compile(
-    r"<answer>|####+|^[#*_ \t]{0,9}final answer[*_: \t]{0,9}$|答案[ \t]?[是为:：]{1,2}"
-    r"|\b(?:answers?|respuesta|réponse|antwort|ответ)[*_]{0,2}"
-    r"(?:[ \t]{0,3}[:：]|\s(?:is|are|es|est|ist)\b[ \t]{0,3}:?)",
+    r"<answer>|####+|^[#*_ \t]{0,9}(?:final answer|答案)[*_: \t]{0,9}$|(?:答案|^答)[*_]{0,2}[ \t]?[是为:：]{1,2}"
+    r"|(?<![^\W_])(?:answers?|respuesta|réponse|antwort|ответ)(?: (?:correcta|finale?))?[*_]{0,2}"
+    r"(?:[ \t]{0,3}[:：—]|\s(?:is|are|es|est|ist|lautet)\b[ \t]{0,3}:?)",
     re.IGNORECASE | re.MULTILINE,
 )
-SPECIAL = re.compile(r"</s>|<eos>|<end_of_turn>|<\|\w{1,40}\|>")  # tokens that a tokenizer may leave at the end
-CLOSING = re.compile("</answer>", re.IGNORECASE)
+# What ends an answer after a mark, or its sentence: "is $17$. I hope it is correct."
+END = re.compile(r"</answer>|(?<!\.)\.(?=[\s*_$])", re.IGNORECASE)
 LEAD = re.compile(r"\A[\s*_$]*(?:\\\[)?\s*")
 
 
@@ -54,7 +54,7 @@ def content_text(message: dict) -> str:
 
 def extract_answer(text: str) -> str | None:
     """The final answer of a completion; None if there is none, or one of more than `MAX_ANSWER_LENGTH` characters."""
-    text = REASONING_ENDS.split(SPECIAL.sub("", text))[-1]
+    text = REASONING_ENDS.split(text)[-1]
     if REASONING_BEGINS.search(text):
         return None
     answer = _in_boxes(text)
@@ -99,4 +99,4 @@ def _after_mark(text: str) -> str:
     if not before:
         return ""
     line = LEAD.sub("", rest).partition("\n")[0]
-    return CLOSING.split(line, maxsplit=1)[0].strip(" \t$*_.,;`")
+    return END.split(line, maxsplit=1)[0].strip(" \t$*_.,;`")
