@@ -100,7 +100,7 @@ def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation
         ({"beta": 0.1}, 1),
         ({"beta": 0.1, "num_iterations": 2, **LORA}, 0),
     ],
-    ids=str,
+    ids=["two batches, two steps", "steps in the batch", "reference", "reference by an adapter"],
 )
 def test_extra_forward_passes(make_trainer, rollout, monkeypatch, tmp_path, options, passes):
     """Counted at the model, not taken from the metric alone: the policy is scored once, by TRL or by us."""
