@@ -60,8 +60,9 @@ def _naming(path: Path) -> Iterator[None]:
 def versions() -> dict[str, str]:
     """The versions of what samples and scores, as far as it is installed; of rewards and sandbox, a hash of each."""
     found = {one.name: one.version for one in distributions() if one.name in PACKAGES}
+    package = Path(__file__).parents[1]
     for room in ("rewards", "sandbox"):
-        files = sorted((Path(__file__).parents[1] / room).rglob("*.py"))
+        files = sorted((package / room).rglob("*.py"))
         code = b"".join(map(Path.read_bytes, files))
         found[room] = hashlib.sha256(code).hexdigest()[:16]
     return found
@@ -108,15 +109,15 @@ def numbers(samples: np.ndarray) -> dict:
         "avg_at_k": number(means.mean()),
         "interval": list(map(number, bootstrap_interval(means))),
         "pass_at_k": passes,
-        "truncated": float(truncated.mean()),
-        "mean_length": float(lengths.mean()),
+        "truncated": truncated.mean(),
+        "mean_length": lengths.mean(),
         "unscored": int(np.isnan(rewards).sum()),
     }
 
 
 def number(value: float) -> float | None:
     """A number for JSON, which has no NaN."""
-    return None if np.isnan(value) else float(value)
+    return None if np.isnan(value) else value
 
 
 def show(folder: Path, names: Sequence[str]) -> None:
@@ -157,7 +158,8 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     titles, *others = rows
     lines = []
     for first, *cells in [titles, rule, *others]:
-        aligned = [first.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]
+        aligned = [first.ljust(widths[0])]
+        aligned += map(str.rjust, cells, widths[1:])
         lines.append(f"| {' | '.join(aligned)} |")
     return "\n".join(lines)
 

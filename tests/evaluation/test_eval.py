@@ -270,17 +270,19 @@ def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, data,
 
 def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, monkeypatch):
     assert call("whole") == 0
+    rewards = by_letters
     calls = []
 
     def dies(completions, **kwargs):
         calls.append(completions)
         if len(calls) > 3:
             raise KeyboardInterrupt
-        return by_letters(completions)
+        return rewards(completions)
 
     with monkeypatch.context() as patch:
         patch.setattr("tests.evaluation.test_eval.by_letters", dies)
         assert call() == 130
+    assert len(read_samples()) == 18
     assert not Path("eval/problems.json").exists()
     assert call() == 0
     for name in ("problems.jsonl", "problems.json"):
@@ -323,7 +325,7 @@ def engine(monkeypatch):
 def test_vllm(call, engine):
     """Every sample has its own seed, so that not even the size of the batches matters. tests/vllm has the real one."""
     options = {"use_vllm": True, "vllm_kwargs": "{max_model_len: 99}", "dtype": "float32"}
-    for folder, changes in (("a", {}), ("b", {"batch_size": 16}), ("c", {"seed": 1})):
+    for folder, changes in (("a", {}), ("b", {"batch_size": 16}), ("c", {"seed": 1, "num_generations": 3})):
         assert call(folder, **options, **changes) == 0
     a, b, c = (read_samples(name) for name in "abc")
     assert a.equals(b)
