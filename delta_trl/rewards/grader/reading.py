@@ -36,7 +36,7 @@ from .words import SYMBOLS, TEXT, is_wordy, plain_words, split_label, split_word
 
 MAX_GOLD_LENGTH = 1000
 MAX_GOLD_WORDS = 12
-WORD = r"(?<![\\A-Za-z])(?<!begin\{)(?<!end\{)[A-Za-z]{3,}(?![A-Za-z])"
+WORD = r"(?<![\\A-Za-z])(?<!begin\{)(?<!end\{)(?![clr]+\})[A-Za-z]{3,}(?![A-Za-z])"
 APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])")
 DECIMAL = re.compile(r"-?\d*\.?\d+")
 BASES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
