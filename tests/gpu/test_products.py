@@ -14,10 +14,12 @@ SHAPES = [(1, 8), (7, 8), (33, 64), (1000, 257), (2048, 1024)]  # odd ones are n
 LARGE = [(65_537, 4096), (1_000_003, 512)]
 
 
-@pytest.fixture
-def allow():
+@pytest.fixture(params=["highest", "high"])
+def _precision(request):
+    """Also where a user has allowed TF32."""
     before = torch.get_float32_matmul_precision()
-    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision(request.param)
+    yield
     torch.set_float32_matmul_precision(before)
 
 
@@ -27,10 +29,8 @@ def error(ours: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("precision", ["highest", "high"])
-def test_scores_and_sums(device, on_gpu, dtype, precision, allow):
-    """Also where a user has allowed TF32."""
-    allow(precision)
+@pytest.mark.usefixtures("_precision")
+def test_scores_and_sums(device, on_gpu, dtype):
     for n, d in SHAPES + LARGE * on_gpu:
         states = (torch.randn(n, d, device=device) + 1).to(dtype)
         direction, weights = torch.randn(d, device=device), torch.randn(2, n, device=device)
@@ -56,9 +56,8 @@ def test_logits(device, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("precision", ["highest", "high"])
-def test_coefficients_against_the_oracle(device, dtype, precision, allow):
-    allow(precision)
+@pytest.mark.usefixtures("_precision")
+def test_coefficients_against_the_oracle(device, dtype):
     hidden, log_probs, advantages = random_batch(0, n=5000, d=256)
     hidden = hidden.to(dtype)  # what counts as exact
     expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages)

@@ -116,7 +116,7 @@ def test_constants_are_the_kernels():
     names = ("sched", "mount", "prctl", "landlock", "fcntl")
     text = "".join(header(f"linux/{name}.h") for name in names)
     kernel = {
-        re.sub(r"^LANDLOCK_(ACCESS_FS_|ACCESS_)?", "", name): int(base, 16 if "x" in base else 10) << int(shift or 0)
+        re.sub(r"^LANDLOCK_(ACCESS_FS_|ACCESS_)?", "", name): int(base, 0) << int(shift or 0)
         for name, base, shift in re.findall(r"#define (\w+)\s+\(?(0x[\da-f]+|\d+)(?:ULL)?(?: ?<< ?(\d+))?", text)
     }
     kernel["ALL_OF_ABI_1"] = 2 * kernel["MAKE_SYM"] - 1  # the last right of the first version
