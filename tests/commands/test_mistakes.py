@@ -3,8 +3,6 @@ Mistakes that are silent in TRL, transformers and datasets, or that only our opt
 dry run name the option, and write nothing.
 """
 
-import json
-
 import pytest
 
 from delta_trl.cli import main
@@ -43,6 +41,7 @@ MISTAKES = {
     "--model_name_or_path adapter": "is an adapter",
     "--dataset_name lists.jsonl --reward_funcs math_reward": "['2', 'two'], of type list",
     "--dataset_name empty.jsonl": "it has no rows",
+    "--dataset_name absent.jsonl": "absent.jsonl: cannot be read",
     "--dataset_name broken.jsonl": "broken.jsonl, line 2: not JSON",
     "--dataset_name my_rewards.py": "expected a file of .json",
     "--dataset_prompt_column prompt": "'column_mapping'",
@@ -63,25 +62,28 @@ def folder(tmp_path_factory):
     """A folder as somebody has it who has begun."""
     folder = tmp_path_factory.mktemp("mistakes")
     tiny.recipe(folder, output_dir="run", model_name_or_path="model", dataset_name="train.jsonl")
-    rows = {
-        "questions": [{"question": "1+1=", "answer": "2"}],
-        "prompts": [{"prompt": "1+1="}],
-        "blank": [{"prompt": "1+1=", "solution": " "}],
-        "lists": [{"prompt": "1+1=", "solution": ["2", "two"]}],
-        "unreadable": [{"prompt": "1+1=", "solution": r"\begin{tikzpicture}"}],
-    }
     tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
-    for name, lines in rows.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines * 8))
-    (folder / "empty.jsonl").touch()
-    (folder / "broken.jsonl").write_text('{"prompt": "1+1="}\n{"prompt": \n')
-    (folder / "adapter").mkdir()
-    (folder / "adapter" / "adapter_config.json").write_text("{}")
     tiny.recipe(folder, "empty", model_name_or_path="model", dataset_name="train.jsonl", max_steps=None)
-    (folder / "twice.yaml").write_text((folder / "run.yaml").read_text() + "max_steps: 3\n")
-    rewards = "def bare(completions): ...\ndef near(completions, solutions=None, scale=1, **kwargs): ...\n"
-    (folder / "my_rewards.py").write_text(rewards)
-    (folder / "taken" / "checkpoint-7").mkdir(parents=True)
+    rows = {
+        "questions": '{"question": "1+1=", "answer": "2"}\n',
+        "prompts": '{"prompt": "1+1="}\n',
+        "blank": '{"prompt": "1+1=", "solution": " "}\n',
+        "lists": '{"prompt": "1+1=", "solution": ["2", "two"]}\n',
+        "unreadable": '{"prompt": "1+1=", "solution": "\\\\begin{tikzpicture}"}\n',
+    }
+    files = {f"{name}.jsonl": 8 * line for name, line in rows.items()}
+    files |= {
+        "empty.jsonl": "",
+        "broken.jsonl": '{"prompt": "1+1="}\n{"prompt": \n',
+        "adapter/adapter_config.json": "{}",
+        "twice.yaml": (folder / "run.yaml").read_text() + "max_steps: 3\n",
+        "my_rewards.py": "def near(completions, solutions=None, scale=1, **kwargs): ...\n",
+        "taken/checkpoint-7/note": "",
+    }
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
     return folder
 
 

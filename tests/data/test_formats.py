@@ -2,7 +2,9 @@
 
 import base64
 import json
+import os
 import pickle
+import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from delta_trl.data.formats import livecodebench
-from delta_trl.data.loading import drop_rows_without_gold, load
+from delta_trl.data.loading import load
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -44,21 +46,39 @@ def test_code():
 # --- a format of one's own ---
 
 
-def test_a_function_of_ones_own_is_called_anew_though_only_what_it_imports_has_changed(tmp_path, monkeypatch):
-    """`datasets` caches rows by the function's name, and what becomes of them by their file."""
+def test_a_function_of_ones_own_is_called_anew_when_its_code_changes(tmp_path, monkeypatch):
+    """`datasets` caches rows by the function's name alone."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "data.jsonl").write_text('{"q": "1+1", "note": "x"}')
-    code = "import helper\n\ndef row(row):\n    return {'prompt': row['q'], 'solution': helper.GOLD}\n"
-    (tmp_path / "changing_format.py").write_text(code)
+    found = []
+    for version in ("old", "newer"):
+        code = f"def row(row):\n    return {{'prompt': row['q'], 'solution': '{version}'}}\n"
+        (tmp_path / "changing_format.py").write_text(code)
+        sys.modules.pop("changing_format", None)
+        found += load("data.jsonl", dataset_format="changing_format.row").to_list()
+    assert found == [{"prompt": "1+1", "solution": version} for version in ("old", "newer")]
+
+
+@pytest.mark.processes
+def test_a_module_that_the_function_imports_may_change(tmp_path):
+    """In another process, as a user's next call."""
+    (tmp_path / "data.jsonl").write_text('{"q": "1+1"}')
+    code = "import helper\n\ndef row(row):\n    return {'prompt': row['q'], 'solution': helper.gold()}\n"
+    (tmp_path / "format_with_helper.py").write_text(code)
+    load_golds = (
+        "from delta_trl.data.loading import drop_rows_without_gold, load\n"
+        "data = load('data.jsonl', dataset_format='format_with_helper.row')\n"
+        "print(*drop_rows_without_gold(data, [lambda solution: None], 'data')['solution'])\n"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "PYTHONPATH": str(FIXTURES.parents[1])}
     found = []
     for gold in ("2", "three"):
-        (tmp_path / "helper.py").write_text(f"GOLD = {gold!r}\n")
-        for module in ("changing_format", "helper"):
-            sys.modules.pop(module, None)
-        rows = load("data.jsonl", dataset_format="changing_format.row")
-        found += drop_rows_without_gold(rows, [lambda solution: None], "data")
-    assert found == [{"prompt": "1+1", "solution": gold} for gold in ("2", "three")]
+        (tmp_path / "helper.py").write_text(f"def gold():\n    return {gold!r}\n")
+        call = [sys.executable, "-c", load_golds]
+        done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        found.append(done.stdout.strip())
+    assert found == ["2", "three"]
 
 
 @pytest.mark.parametrize("name", ["partly", "reader"])

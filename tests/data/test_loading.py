@@ -74,10 +74,11 @@ def test_prompts_that_are_conversations_already():
     chat = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
     prepared = prepare(Dataset.from_list([{"prompt": chat}]), prompt_template="Q: {prompt}")
     assert prepared[0]["prompt"] == [*chat[:3], {"role": "user", "content": "Q: 2+2?"}, chat[4]]
-    parts = Dataset.from_list([{"prompt": [{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}]}])
+    content = [{"type": "text", "text": text} for text in ("A sum.", "1+1?")]
+    parts = Dataset.from_list([{"prompt": [{"role": "user", "content": content}]}])
     assert prepare(parts, conversational=True).to_list() == parts.to_list()
     templated = prepare(parts, prompt_template="Q: {prompt}")[0]["prompt"]
-    assert templated == [{"role": "user", "content": [{"type": "text", "text": "Q: 1+1?"}]}]
+    assert templated == [{"role": "user", "content": [content[0], {"type": "text", "text": "Q: 1+1?"}]}]
 
 
 @pytest.mark.parametrize("prompt", [None, " ", [], [{"role": "user"}]], ids=str)
