@@ -216,22 +216,25 @@ def _read_named(text: str, elements: list[str]) -> Readings:
     is one tuple of a collection. Values of one name (`x = 2, x = 3`) are a collection; of names that are counted
     (`x_1 = 2, x_2 = 3`), too.
     """
-    pairs = [(name, read(value)) for name, value in filter(None, map(_named_value, elements))]
+    pairs = list(filter(None, map(_named_value, elements)))
     if len(pairs) < max(2, len(elements)):
         return ()
-    together = Collection(tuple(value for _, value in pairs))
-    names = sorted({name for name, _ in pairs})
-    starts = range(0, len(pairs), len(names))
-    systems = [dict(pairs[start : start + len(names)]) for start in starts]
-    if len(names) == 1 or any(len(system) < len(names) for system in systems):
+    values = [(name, read(value)) for name, value in pairs]
+    together = Collection(tuple(value for _, value in values))
+    names = sorted({name for name, _ in values})
+    size = len(names)
+    starts = range(0, len(values), size)
+    systems = [dict(values[start : start + size]) for start in starts]
+    if size == 1 or min(map(len, systems)) < size:
         return (together,)
-    points = [Tuple(tuple(system[name] for name in names), " ".join(names)) for system in systems]
+    label = " ".join(names)
+    points = [Tuple(tuple(map(system.__getitem__, names)), label) for system in systems]
     if len(points) > 1:
         return (Collection(tuple((point,) for point in points)),)
     if re.search(OR, text):
         return (together,)
-    is_counted = len({name.partition("_")[0] for name in names}) == 1
-    return (*points, together) if is_counted else (*points,)
+    stems = {name.partition("_")[0] for name in names}
+    return (*points, together) if len(stems) == 1 else (*points,)
 
 
 def _named_value(element: str) -> tuple[str, str] | None:

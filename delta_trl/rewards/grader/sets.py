@@ -88,10 +88,13 @@ def _of_inequality(text: str) -> RealSet:
     (name,) = [side for side in sides if NAME.fullmatch(side) and side not in ("e", "\\pi", "\\infty")]
     points: sympy.Set = sympy.S.Reals
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
-        bound = _bound(right if left == name else left)
-        is_below = (sign in ("<", "\\le")) == (left == name)
-        start, end = (-sympy.oo, bound) if is_below else (bound, sympy.oo)
-        points &= sympy.Interval(start, end, sign in "<>", sign in "<>")
+        is_left = left == name
+        bound = _bound(right if is_left else left)
+        is_below = is_left == (sign in ("<", "\\le"))
+        start = -sympy.oo if is_below else bound
+        end = bound if is_below else sympy.oo
+        is_open = sign in "<>"
+        points &= sympy.Interval(start, end, is_open, is_open)
     return RealSet(points, name, _terms(side for side in sides if side != name))
 
 
