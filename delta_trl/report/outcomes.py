@@ -37,11 +37,9 @@ def outcomes_of(run: Run, names: Sequence[str]) -> dict[str, float]:
         last = [run.logged(key).iloc[-1] for key in run.evaluations]
         found["eval_reward"] = np.mean(last)
     files = (run.path / BENCHMARKS).glob("*.json")
-    results = [read_results(path)["results"] for path in files]
-    if results:
-        means = [one["avg_at_k"] for one in results]
-        problems = [one["problems"] for one in results]  # each counts once, as in the table of `delta-trl eval`
-        found["accuracy"] = np.average(means, weights=problems)
+    results = pd.DataFrame([read_results(path)["results"] for path in files])
+    if len(results):  # each problem counts once, as in the table of `delta-trl eval`
+        found["accuracy"] = np.average(results["avg_at_k"], weights=results["problems"])
     missing = [name for name in names if name not in found]
     if missing:
         raise UsageError(
