@@ -161,13 +161,17 @@ def test_public_data(model, tmp_path):
 
 
 def test_what_is_left_out_is_counted(model, tmp_path, capsys):
-    rows = [
-        {"prompt": prompt, "completion": "c" * n, "reward": reward, "marks": marks}
-        for prompt, n, reward, marks in (
-            *(("ab", 5, 0.0, [[1, 2]]), ("ab", 3, 1.0, []), ("ab", 700, 0.0, [[0, 1]])),
-            *(("cd", 5, 0.0, [[1, 2]]), ("cd", 6, 0.0, []), ("ef", 5, 0.0, []), ("ef", 6, 1.0, [])),
-        )
-    ]
+    rows = []
+    for prompt, n, reward, marks in (
+        ("ab", 5, 0.0, [[1, 2]]),
+        ("ab", 3, 1.0, []),
+        ("ab", 700, 0.0, []),
+        ("cd", 5, 0.0, [[1, 2]]),
+        ("cd", 6, 0.0, []),
+        ("ef", 5, 0.0, []),
+        ("ef", 6, 1.0, []),
+    ):
+        rows.append({"prompt": prompt, "completion": "c" * n, "reward": reward, "marks": marks})
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     assert audit(tmp_path / "audit", model, path, rules=["delta"]) == 0

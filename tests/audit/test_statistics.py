@@ -79,24 +79,22 @@ def test_scores_that_change_slowly_are_called_no_more_often_than_chance(width):
     """
     rng = np.random.default_rng(0)
 
-    def averages(n):
-        return np.convolve(rng.normal(size=n + width - 1), np.ones(width) / width, "valid")
+    def averages(*shape):
+        noise = rng.normal(size=(*shape, 80 + width - 1))
+        return np.lib.stride_tricks.sliding_window_view(noise, width, axis=-1).mean(axis=-1)
 
-    prompts = np.repeat(range(20), 2).tolist()
+    lengths = rng.integers(30, 81, 40)
+    firsts = rng.integers(0, lengths - 8)
     marks = []
-    for _ in prompts:
-        marked = np.zeros(rng.integers(30, 80), dtype=bool)
-        first = rng.integers(0, len(marked) - 8)
-        marked[first : first + rng.integers(3, 9)] = True
-        marks.append(marked)
+    for length, first, count in zip(lengths, firsts, rng.integers(3, 9, 40), strict=True):
+        places = np.arange(length)
+        marks.append((first <= places) & (places < first + count))
+    prompts = np.repeat(range(20), 2)
     scores = {}
     for rule in map(str, range(200)):
-        of_prompts = [averages(80) for _ in range(20)]
-        scores[rule] = []
-        for prompt, marked in zip(prompts, marks, strict=True):
-            n = len(marked)
-            scores[rule].append(of_prompts[prompt][:n] + 0.3 * averages(n))
-    found = identification(Marked(scores, marks, prompts)).values()
+        values = averages(20)[prompts] + 0.3 * averages(40)
+        scores[rule] = [own[:length] for own, length in zip(values, lengths, strict=True)]
+    found = identification(Marked(scores, marks, prompts.tolist())).values()
     assert sum(bool(one["chance"]) for one in found) <= 14
     assert 4 <= sum(one["p"] <= 0.05 for one in found)  # and the test is not merely cautious
 

@@ -80,24 +80,29 @@ def test_series_without_a_trend_are_rarely_called(kind, count, most):
 
 
 @pytest.mark.parametrize(
-    ("rule", "logged", "warns"),
+    ("rule", "name", "last", "warns"),
     [
-        ("Entropy", {"entropy": [1.0] * 3 + [0.25] * 3}, False),
-        ("Entropy", {"entropy": [1.0] * 3 + [0.24] * 3}, True),
-        ("Entropy", {"entropy": [1.0] * 3 + [3.0] * 3}, False),
-        ("Entropy", {"entropy": [1.0] * 3 + [3.1] * 3}, True),
-        ("Cut off", {"completions/clipped_ratio": [0.1] * 6}, True),
-        ("Cut off", {"completions/clipped_ratio": [0.09] * 6}, False),
-        ("Contrast", {"frac_reward_zero_std": [0.5] * 6}, True),
-        ("Contrast", {"frac_reward_zero_std": [0.49] * 6}, False),
-        # TRL's own number is that of the groups that dynamic sampling has chosen
-        ("Contrast", {"frac_reward_zero_std": [0.0] * 6, "dynamic_sampling/no_contrast_before": [0.9] * 6}, True),
+        ("Entropy", "entropy", 0.25, False),
+        ("Entropy", "entropy", 0.24, True),
+        ("Entropy", "entropy", 3.0, False),
+        ("Entropy", "entropy", 3.1, True),
+        ("Cut off", "completions/clipped_ratio", 0.1, True),
+        ("Cut off", "completions/clipped_ratio", 0.09, False),
+        ("Contrast", "frac_reward_zero_std", 0.5, True),
+        ("Contrast", "frac_reward_zero_std", 0.49, False),
     ],
 )
-def test_warnings(tmp_path, rule, logged, warns):
-    found = of_history(tmp_path, **logged)
+def test_warnings(tmp_path, rule, name, last, warns):
+    """Of what was 1 at first."""
+    found = of_history(tmp_path, **{name: [1.0] * 3 + [last] * 3})
     assert found[rule].startswith("! ") == warns
     assert found.keys() == {rule}
+
+
+def test_contrast_is_that_of_sampled_groups(tmp_path):
+    """TRL's own number is that of the groups that dynamic sampling has chosen."""
+    logged = {"frac_reward_zero_std": [0.0] * 6, "dynamic_sampling/no_contrast_before": [0.9] * 6}
+    assert of_history(tmp_path, **logged)["Contrast"].startswith("! At the end, 90%")
 
 
 @pytest.mark.parametrize(("won", "lost", "share"), [(1.2, 0.8, "94%"), (1.06, 0.94, "59%"), (1.0, 1.0, "0%")])
