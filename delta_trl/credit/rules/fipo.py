@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
 from ..options import check_number
 from ..rule import Credit, TokenCredit, Tokens, mean_over_ranks
-
-
-CHUNK = 128
 
 
 @dataclass
@@ -93,18 +91,10 @@ class FIPO(TokenCredit):
 
 
 def discounted_future_sum(x: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Σ_{k ≥ t} γ^{k-t} x_k for every t, along the last dimension of (B, T); in chunks, without a T × T matrix."""
-    step = torch.arange(CHUNK, device=x.device, dtype=x.dtype)
-    distance = step[:, None] - step  # (k, t): k - t
-    kernel = (gamma ** distance.clamp(min=0)).tril()  # 0 where k < t
-    result = torch.empty_like(x)
-    carried = x.new_zeros(len(x))  # the result at the first token of the chunk after
-    last_start = (x.size(1) - 1) // CHUNK * CHUNK
-    for start in range(last_start, -1, -CHUNK):
-        part = x[:, start : start + CHUNK]
-        n = part.size(1)
-        within = part @ kernel[:n, :n]
-        beyond = carried[:, None] * gamma ** (n - step[:n])
-        result[:, start : start + n] = within + beyond
-        carried = result[:, start]
-    return result
+    """Σ_{k ≥ t} γ^{k-t} x_k for every t, along the last dimension of (B, T), in log2(T) steps."""
+    reach = 1  # every sum has so many terms
+    while reach < x.size(1):
+        next_terms = pad(x[:, reach:], (0, reach))
+        x = x + gamma**reach * next_terms
+        reach *= 2
+    return x
