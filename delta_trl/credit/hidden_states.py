@@ -8,7 +8,6 @@ bfloat16 units, and it is exact where TF32 is allowed for matrix products.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -20,14 +19,14 @@ _PIECE = {"cpu": 2**19, "cuda": 2**25}
 
 class HiddenStates:
     """
-    Hidden states (N, d) of N tokens, in blocks. Copies between device and host overlap with computation.
+    Hidden states (N, d) of N tokens, in blocks.
 
     Args:
         blocks (`list[torch.Tensor]`): Blocks of shape `(n_i, d)`, N rows in all.
         device (`torch.device`, *optional*): Where they are read to. Defaults to that of the first block.
         staged (`bool`, *optional*, defaults to `False`):
-            Whether the blocks are in main memory, and are copied to `device` when they are read. While one block is in
-            use, the next is copied, into the other one of two buffers.
+            Whether the blocks are in main memory, and are copied to `device` when they are read. Copies do not overlap
+            with computation: products with a block take a small part of the time that copying it takes.
     """
 
     def __init__(self, blocks: list[torch.Tensor], device: torch.device | None = None, staged: bool = False):
@@ -35,11 +34,6 @@ class HiddenStates:
         self.device = device or blocks[0].device
         self.staged = staged
         self.dtype = blocks[0].dtype
-        self._module = torch.get_device_module(self.device)
-        # only where there are copies: not every device has streams
-        self._stream: Any = self._module.Stream(self.device) if staged else None
-        self._copied: Any = self._module.Event() if staged else None
-        self._copying: torch.Tensor | None = None  # to main memory; must live until that is done
 
     @classmethod
     def empty(
@@ -61,74 +55,29 @@ class HiddenStates:
 
     def write(self, states: torch.Tensor, ranges: list[tuple[int, int]]) -> None:
         """Store `states` (n, d) of the tokens in `ranges`, pairs of a first number and an end."""
-        self._wait()
-        copies = []
-        begin = 0
         parts = states.split([last - first for first, last in ranges])  # raises if they are not as many
+        begin = 0
         for block in self.blocks:
             end = begin + len(block)
             for (first, last), part in zip(ranges, parts, strict=True):
                 low = max(first, begin)
                 high = min(last, end)
                 if low < high:
-                    target = block[low - begin : high - begin]
-                    source = part[low - first : high - first]
-                    copies.append((target, source))
+                    block[low - begin : high - begin] = part[low - first : high - first]
             begin = end
-        if not self.staged:
-            for target, source in copies:
-                target.copy_(source)
-            return
-        self._stream.wait_stream(self._module.current_stream(self.device))
-        with self._module.stream(self._stream):
-            for target, source in copies:
-                target.copy_(source, non_blocking=True)
-        self._copied.record(self._stream)
-        self._copying = states
-
-    def _wait(self) -> None:
-        if self._copying is not None:
-            self._copied.synchronize()
-            self._copying = None
 
     def keep_only(self, wanted: torch.Tensor) -> None:
         """Keep the states in `wanted` (N,) only; block by block, so that there are never two copies of all."""
-        self._wait()
         for i, part in enumerate(wanted.split([len(block) for block in self.blocks])):
             self.blocks[i] = self.blocks[i][part.to(self.blocks[i].device)]
 
     def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """
-        Yield chunks: which of the N tokens, and their states (n, d) on `device`. The next chunk may overwrite the
-        memory of this one.
-        """
-        self._wait()
+        """Yield chunks: which of the N tokens, and their states (n, d) on `device`."""
         start = 0
-        for states in self._copies() if self.staged else self.blocks:
+        for block in self.blocks:
+            states = block.to(self.device) if self.staged else block
             yield slice(start, start + len(states)), states
             start += len(states)
-
-    def _copies(self) -> Iterator[torch.Tensor]:  # (n_i, d) each
-        module = self._module
-        transfer = self._stream
-        compute = module.current_stream(self.device)
-        rows = max(map(len, self.blocks))
-        buffers = [self.blocks[0].new_empty(rows, self.shape[1], device=self.device) for _ in self.blocks[:2]]
-        transfer.wait_stream(compute)
-        copied = [module.Event() for _ in buffers]
-
-        def start(i: int) -> None:
-            with module.stream(transfer):
-                buffers[i % 2][: len(self.blocks[i])].copy_(self.blocks[i], non_blocking=True)
-            copied[i % 2].record(transfer)
-
-        start(0)
-        for i, block in enumerate(self.blocks):
-            compute.wait_event(copied[i % 2])
-            if i + 1 < len(self.blocks):  # into the buffer of block i - 1, once that is no longer in use
-                transfer.wait_stream(compute)
-                start(i + 1)
-            yield buffers[i % 2][: len(block)]
 
 
 AnyStates = torch.Tensor | HiddenStates

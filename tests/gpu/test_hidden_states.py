@@ -1,4 +1,4 @@
-"""Hidden states in pinned memory, over streams: the same bits, the same coefficients, no more memory than promised."""
+"""Hidden states in pinned memory: the same bits, the same coefficients, no more memory than promised."""
 
 import pytest
 import torch
