@@ -83,6 +83,22 @@ class HiddenStates:
 AnyStates = torch.Tensor | HiddenStates
 
 
+def hidden_states_of(hidden: AnyStates, per_token: torch.Tensor, dim: int | None = None) -> HiddenStates:
+    """The states (N, d) of N tokens. Raises `ValueError` unless `per_token` has the shape (N,), and d is `dim`."""
+    n_and_dim = (*per_token.shape, dim or hidden.shape[-1])
+    if per_token.ndim != 1 or tuple(hidden.shape) != n_and_dim:
+        raise ValueError(
+            f"expected hidden states of shape (N, {dim or 'd'}) and values of shape (N,), got {tuple(hidden.shape)} "
+            f"and {tuple(per_token.shape)}. Flatten to the valid tokens first: hidden[mask], log_probs[mask]."
+        )
+    return HiddenStates([hidden.detach()]) if isinstance(hidden, torch.Tensor) else hidden
+
+
+def accumulator_of(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which sums of numbers of another dtype are accumulated. It holds these numbers to the bit."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def score_rows(states: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
     """<states_j, direction> for `states` (n, d) and `direction` (d,), in the dtype of `direction`; shape (n,)."""
     with torch.autocast(states.device.type, enabled=False):
@@ -105,7 +121,7 @@ def combine_rows(weights: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
 
 def matmul_rows(states: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """states @ weightᵀ for `states` (n, d) and `weight` (m, d), in float32 or float64; shape (n, m), as `out`."""
-    dtype = torch.float64 if states.dtype == torch.float64 else torch.float32
+    dtype = accumulator_of(states.dtype)
     with torch.autocast(states.device.type, enabled=False):
         if states.dtype == weight.dtype and _multiplies_as_it_is(states):
             return torch.mm(states, weight.T, out_dtype=torch.float32, out=out)

@@ -58,14 +58,9 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
 
 
 def _read_options(text: str) -> dict[str, Any]:
-    """Options as `key=value,key=value`. Raises `ValueError` if they are written in another way."""
-    given = {}
-    for option in filter(None, text.split(",")):
-        key, equals, value = option.partition("=")
-        if not equals:
-            raise ValueError(f"{text!r}: expected options as NAME:key=value,key=value, got {option!r}.")
-        try:
-            given[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{text!r}: {option!r} has no value that can be read.") from error
-    return given
+    """Options as `key=value,key=value`, whose values are YAML. Raises `ValueError` if they cannot be read."""
+    mapping = text.replace("=", ": ")
+    try:
+        return yaml.safe_load(f"{{{mapping}}}")
+    except yaml.YAMLError as error:
+        raise ValueError(f"{text!r}: expected options as NAME:key=value,key=value.") from error

@@ -4,6 +4,7 @@ output, their credit, and the checks of that. Sums and concatenations over all r
 """
 
 import difflib
+import math
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -277,8 +278,10 @@ def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | Non
     if credit is None:
         return None
     if not isinstance(credit, Credit) or (credit.weights is None) == (credit.advantages is None):
-        got = f"{type(credit)}" if not isinstance(credit, Credit) else "both or neither of weights and advantages"
-        raise TokenCreditError(f"{name} returned {got}: expected a delta_trl.credit.Credit with one of them, or None.")
+        raise TokenCreditError(
+            f"{name} returned {type(credit)}: expected None, or a delta_trl.credit.Credit with either weights or "
+            "advantages."
+        )
     what, values = ("weights", credit.weights) if credit.advantages is None else ("advantages", credit.advantages)
     if not isinstance(values, torch.Tensor):
         raise TokenCreditError(f"{name} returned {what} of {type(values)}: expected a tensor.")
@@ -340,19 +343,39 @@ def mean_over_ranks(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
     return total / count
 
 
+def normalised_by_group(rewards: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+    """
+    (r - mean) / (std + 1e-4) of rewards over their group, as TRL's GRPO computes it. Exactly 0 where all rewards of a
+    group are equal. A group may be spread over ranks. Collective.
+
+    Args:
+        rewards, group (`torch.Tensor` of shape `(n,)`): Rewards, and the number of the group of each.
+    """
+    own_largest = torch.cat([group, group.new_zeros(1)]).amax()
+    n_groups = int(all_reduce(own_largest, "MAX")) + 1
+    infinity = rewards.new_full((n_groups,), math.inf)
+    smallest = all_reduce(infinity.scatter_reduce(0, group, rewards, "amin"), "MIN")
+    above = rewards - smallest[group]  # equal rewards are 0 here; their mean could differ from them by rounding
+    powers = torch.stack([torch.ones_like(above), above, above**2])  # (3, n)
+    sums = rewards.new_zeros(3, n_groups).index_add_(1, group, powers)
+    count, total, squares = all_reduce(sums)
+    n = count.clamp(min=1)
+    mean = total / n
+    variance = (squares / n - mean**2).clamp(min=0)
+    unbiased = variance * n / (n - 1).clamp(min=1)
+    deviation = unbiased.sqrt()[group]
+    return (above - mean[group]) / (deviation + 1e-4)
+
+
 def all_gather(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
     """Concatenate 1-d tensors of any lengths over all ranks. Also returns where this rank's begins. Collective."""
     if not is_distributed():
         return tensor, 0
-    own_length = torch.tensor([len(tensor)], device=tensor.device)
-    lengths = [torch.zeros_like(own_length) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, own_length)
-    sizes = [int(length) for length in lengths]
-    # `dist.all_gather` wants tensors of one shape
-    padded = tensor.new_zeros(max(sizes))
-    padded[: len(tensor)] = tensor
-    parts = [torch.empty_like(padded) for _ in sizes]
-    dist.all_gather(parts, padded)
-    start = sum(sizes[: dist.get_rank()])
-    whole = [part[:n] for part, n in zip(parts, sizes, strict=True)]
-    return torch.cat(whole), start
+    rank = dist.get_rank()
+    lengths = torch.zeros(dist.get_world_size(), dtype=torch.long, device=tensor.device)
+    lengths[rank] = len(tensor)
+    ends = all_reduce(lengths).cumsum(0).tolist()
+    start = ends[rank] - len(tensor)
+    whole = tensor.new_zeros(ends[-1])
+    whole[start : ends[rank]] = tensor  # every rank fills its part, and has 0 elsewhere
+    return all_reduce(whole), start

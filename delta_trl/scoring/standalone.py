@@ -9,6 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.utils import add_fused_lm_head
 
 from ..credit import LMHead, PolicyOutputs, Responses, Tokens
+from ..credit.rule import normalised_by_group
 from .recorder import Recorder, backbone_of
 from .texts import TokenTexts
 
@@ -97,16 +98,10 @@ class StandalonePolicy:
 
 
 def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:  # (B,), (B,) -> (B,)
-    """
-    (r - mean) / (std + 1e-4) over each group, as TRL's GRPO computes it. 0 where a reward is NaN, and where all of its
-    group are equal (which differ from their mean by rounding).
-    """
+    """Advantages over each group, as TRL's GRPO computes them. 0 where a reward is NaN."""
+    known = ~rewards.isnan()
     advantages = torch.zeros_like(rewards)
-    for group in groups.unique():
-        inside = (groups == group) & ~rewards.isnan()
-        r = rewards[inside]
-        if len(r.unique()) > 1:
-            advantages[inside] = (r - r.mean()) / (r.std() + 1e-4)
+    advantages[known] = normalised_by_group(rewards[known], groups[known])
     return advantages
 
 

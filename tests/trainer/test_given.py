@@ -286,6 +286,12 @@ def test_step_rewards_of_turns_are_deepseekmaths(make_trainer, rollout, tmp_path
         np.testing.assert_equal(recorded[i], np.array([np.nan, first, np.nan, np.nan, second, np.nan, third]))
 
 
+def test_equal_step_rewards_are_no_advantage():
+    """Eight tenths differ from their mean by rounding."""
+    rule = Given(lambda **_: [[(0, 9, 0.1)]] * 8, what="rewards", outcome_weight=0.0)
+    assert not rule.of_rollout(tokens_of(8)).advantages.any()
+
+
 def test_step_rewards_train_where_outcomes_are_equal(make_trainer):
     """Contrast is that of the tokens' advantages; dynamic sampling, which looks at rewards, is refused."""
     options = {

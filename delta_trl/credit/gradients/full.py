@@ -19,6 +19,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from ..hidden_states import accumulator_of
 from ..rule import Tokens, all_reduce, mean_over_ranks
 
 
@@ -134,7 +135,7 @@ class FullGradients:
         _, exponent = math.frexp(float(all_reduce(own_largest, "MAX")))
         scale = 2.0 ** (exponent + 8)
         weights = weights[self.tokens] / scale
-        direction = [torch.zeros_like(_local(p), dtype=_accumulator(p)) for p in self.parameters]
+        direction = [torch.zeros_like(_local(p), dtype=accumulator_of(p.dtype)) for p in self.parameters]
         seen = []
         start = 0
         for i in range(self.n_batches):
@@ -250,11 +251,6 @@ def _same_dropout(i: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=device):
         torch.manual_seed(i)
         yield
-
-
-def _accumulator(parameter: torch.Tensor) -> torch.dtype:
-    """A dtype wide enough to sum gradients in and to hold the parameter to the bit."""
-    return torch.float64 if parameter.dtype == torch.float64 else torch.float32
 
 
 def _reshard(model: nn.Module) -> None:

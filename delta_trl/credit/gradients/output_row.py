@@ -2,7 +2,7 @@
 
 import torch
 
-from ..hidden_states import AnyStates, HiddenStates, combine_rows, score_rows
+from ..hidden_states import AnyStates, accumulator_of, combine_rows, hidden_states_of, score_rows
 from ..rule import all_reduce
 
 
@@ -21,19 +21,12 @@ class OutputRowGradients:
             Log-probability of each sampled token, under the sampling temperature.
 
     Raises:
-        ValueError: If the shapes do not fit each other or `hidden` is not floating point.
+        ValueError: If the shapes do not fit each other.
     """
 
     def __init__(self, hidden: AnyStates, log_probs: torch.Tensor):
-        fits = len(hidden.shape) == 2 and log_probs.shape == hidden.shape[:1]
-        if not fits or not hidden.dtype.is_floating_point:
-            raise ValueError(
-                "OutputRowGradients expects floating-point hidden states of shape (N, d) and log-probabilities of "
-                f"shape (N,), got {tuple(hidden.shape)} ({hidden.dtype}) and {tuple(log_probs.shape)}. Flatten to the "
-                "valid completion tokens first: hidden[mask], log_probs[mask]."
-            )
-        self.hidden = HiddenStates([hidden]) if isinstance(hidden, torch.Tensor) else hidden  # (N, d)
-        self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+        self.hidden = hidden_states_of(hidden, log_probs)  # (N, d)
+        self.dtype = accumulator_of(hidden.dtype)
         log_probs = log_probs.to(hidden.device, self.dtype)
         log_probs = log_probs.clamp(max=0)  # rounding may have left one slightly above 0
         self.scale = -torch.expm1(log_probs)  # 1 - p (N,), accurate for p near 1

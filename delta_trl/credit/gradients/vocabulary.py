@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from ..head import LMHead
-from ..hidden_states import AnyStates, HiddenStates
+from ..hidden_states import AnyStates, accumulator_of, hidden_states_of
 
 
 # Elements of a tile of logits: 64 MiB in float32, whatever N and V are
@@ -28,17 +28,11 @@ class VocabularyGradients:
     """
 
     def __init__(self, hidden: AnyStates, tokens: torch.Tensor, head: LMHead, log_probs: torch.Tensor | None = None):
-        V, d = head.weight.shape
-        if len(hidden.shape) != 2 or hidden.shape[1] != d or tokens.shape != hidden.shape[:1]:
-            raise ValueError(
-                f"{type(self).__name__} expects hidden states of shape (N, {d}), for an LM head of shape ({V}, {d}), "
-                f"and token ids of shape (N,), got {tuple(hidden.shape)} and {tuple(tokens.shape)}."
-            )
-        self.hidden = HiddenStates([hidden.detach()]) if isinstance(hidden, torch.Tensor) else hidden
+        self.hidden = hidden_states_of(hidden, tokens, dim=head.weight.size(1))
         self.tokens = tokens
         self.head = head
         self._unchecked = log_probs
-        self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+        self.dtype = accumulator_of(hidden.dtype)
 
     def _tiles(self) -> Iterator[tuple[slice, torch.Tensor, slice, torch.Tensor, torch.Tensor]]:
         """

@@ -18,7 +18,7 @@ from ...arguments.lookup import import_dotted
 from ..coefficients import divide_by_mean
 from ..options import check_choices, check_number
 from ..policy_outputs import Responses, Turn
-from ..rule import Credit, TokenCredit, TokenCreditError, Tokens, all_reduce
+from ..rule import Credit, TokenCredit, TokenCreditError, Tokens, all_reduce, normalised_by_group
 
 
 Step = tuple[int, int, float]  # first and last token of a completion (both inside), and the value
@@ -121,7 +121,7 @@ class Given(TokenCredit):
         counts = torch.tensor(list(map(len, known)), device=device)
         values = [value for row_steps in known for _, _, value in row_steps]
         rewards = torch.tensor(values, dtype=torch.float64, device=device)
-        normalised, any_known = normalised_by_group(rewards, groups.repeat_interleave(counts))
+        normalised = normalised_by_group(rewards, groups.repeat_interleave(counts))
         rest = iter(normalised.tolist())
         to_come = torch.zeros_like(tokens.mask, dtype=torch.float64)
         at_ends = torch.full_like(to_come, math.nan)
@@ -134,7 +134,8 @@ class Given(TokenCredit):
                 at_ends[row, last] = value + at_ends[row, last].nan_to_num()
         of_outcome = self.outcome_weight * tokens.advantages
         advantages = of_outcome + tokens.flat(to_come).to(of_outcome)
-        return Credit(advantages=advantages, neutral=not any_known, step_rewards=tokens.flat(at_ends))
+        n_steps = all_reduce(counts.sum())
+        return Credit(advantages=advantages, neutral=not n_steps, step_rewards=tokens.flat(at_ends))
 
     # --- what the source says ---
 
@@ -224,27 +225,6 @@ class Given(TokenCredit):
         name = self.source if isinstance(self.source, str) else getattr(self.source, "__name__", self.source)
         where = "" if row is None else f", completion {row + 1}"
         raise TokenCreditError(f"source={name!r}{where}: {problem}.")
-
-
-def normalised_by_group(rewards: torch.Tensor, group: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """
-    Rewards (n,) less their group's mean, over its standard deviation; and whether any process has one. A group may be
-    spread over processes, so all of them must call this.
-
-    Args:
-        rewards, group (`torch.Tensor` of shape `(n,)`): Rewards, and the number of the group of each.
-    """
-    own_largest = torch.cat([group, group.new_zeros(1)]).amax()
-    n_groups = int(all_reduce(own_largest, "MAX")) + 1
-    powers = torch.stack([torch.ones_like(rewards), rewards, rewards**2])  # (3, n)
-    sums = rewards.new_zeros(3, n_groups).index_add_(1, group, powers)
-    count, total, squares = all_reduce(sums)
-    n = count.clamp(min=1)
-    mean = total / n
-    variance = (squares / n - mean**2).clamp(min=0)
-    unbiased = variance * n / (n - 1).clamp(min=1)
-    deviation = unbiased.sqrt()[group]
-    return (rewards - mean[group]) / (deviation + 1e-4), bool(count.any())
 
 
 def bounds_of(texts: list[str | None], turns: Sequence[Turn]) -> list[tuple[int, int] | None]:
