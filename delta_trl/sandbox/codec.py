@@ -3,6 +3,7 @@
 Scalars are themselves where JSON has them; everything else is a list whose first item is a tag.
 """
 
+import abc
 import collections
 import datetime
 import decimal
@@ -45,69 +46,76 @@ def without_arrays(value: Any) -> Any:
     return value.tolist() if is_array(value) else value
 
 
-def encode(value: Any, refer: Callable[[Any], list]) -> Any:
-    """
-    Encode a value. `refer` encodes what is not plain data, and containers of a program's own classes.
+class Codec(abc.ABC):
+    """Encodes and decodes plain data. The two ends of a link say what becomes of anything else."""
 
-    Other instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict). They are read
-    through the base classes' own methods, as JSON reads integers and texts.
+    @abc.abstractmethod
+    def refer(self, value: Any) -> list:
+        """The encoding of what is not plain data: a tag, and more."""
 
-    Raises:
-        RecursionError: If it is nested too deeply, or contains itself.
-    """
-    kind = type(value)
-    if value is None or isinstance(value, (int, str)):
-        return value
-    if isinstance(value, float):
-        return ["float", float.hex(value)]
-    if isinstance(value, CONTAINERS) and kind.__module__ not in ("builtins", "collections"):
-        return refer(value)
-    if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        NAMED_TUPLES[kind.__name__, kind._fields] = kind
-        items = [encode(item, refer) for item in tuple.__iter__(value)]
-        return ["namedtuple", kind.__name__, kind._fields, *items]
-    for tag, base in SEQUENCES.items():
-        if isinstance(value, base):
-            items = [encode(item, refer) for item in base.__iter__(value)]
-            return [tag, *items]
-    if isinstance(value, dict):
-        pairs = [[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]
-        return ["dict", *pairs]
-    if kind in PARTS:
-        _, parts = PARTS[kind]
-        return [kind.__name__, *parts(value)]
-    if is_array(value):
-        return ["array", value.dtype.str, list(value.shape), value.tobytes().hex()]
-    if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():  # a number, not an array
-        return encode(value.item(), refer)
-    return refer(value)
+    @abc.abstractmethod
+    def resolve(self, tag: str, content: Any) -> Any:
+        """The value for a tag of the other end's `refer`. "nan" is the tag of a value that is NaN or has one."""
 
+    def encode(self, value: Any) -> Any:
+        """
+        Encode a value. Containers of a program's own classes are not plain data.
 
-def decode(data: Any, resolve: Callable[[str, list], Any]) -> Any:
-    """
-    The value of an encoding. `resolve` decodes what `refer` made, from its tag and the rest; it also gets each value
-    that is NaN or has one, as the rest of the tag "nan".
+        Other instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict). They are
+        read through the base classes' own methods, as JSON reads integers and texts.
 
-    Raises:
-        ValueError, TypeError, ArithmeticError, IndexError: If it is not an encoding.
-        RecursionError: If it is nested too deeply.
-    """
-    if not isinstance(data, list):
-        return data
-    tag, *rest = data
-    if tag == "namedtuple":
-        name, fields, *items = rest
-        kind = named_tuple(name, tuple(fields))
-        return kind(*[decode(item, resolve) for item in items])
-    if tag in SEQUENCES:
-        return SEQUENCES[tag]([decode(item, resolve) for item in rest])
-    if tag == "dict":
-        return {decode(key, resolve): decode(value, resolve) for key, value in rest}
-    if tag not in MAKERS:
-        return resolve(tag, rest)
-    value = MAKERS[tag](*rest)
-    is_itself = (value == value).all() if tag == "array" else value == value
-    return value if is_itself else resolve("nan", [value])
+        Raises:
+            RecursionError: If it is nested too deeply, or contains itself.
+        """
+        kind = type(value)
+        if value is None or isinstance(value, (int, str)):
+            return value
+        if isinstance(value, float):
+            return ["float", float.hex(value)]
+        if isinstance(value, CONTAINERS) and kind.__module__ not in ("builtins", "collections"):
+            return self.refer(value)
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            NAMED_TUPLES[kind.__name__, kind._fields] = kind
+            return ["namedtuple", kind.__name__, kind._fields, *map(self.encode, tuple.__iter__(value))]
+        for tag, base in SEQUENCES.items():
+            if isinstance(value, base):
+                return [tag, *map(self.encode, base.__iter__(value))]
+        if isinstance(value, dict):
+            return ["dict", *map(self.encode, dict.items(value))]
+        if kind in PARTS:
+            _, parts = PARTS[kind]
+            return [kind.__name__, *parts(value)]
+        if is_array(value):
+            return ["array", value.dtype.str, list(value.shape), value.tobytes().hex()]
+        if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():  # a number, not an array
+            return self.encode(value.item())
+        return self.refer(value)
+
+    def decode(self, data: Any) -> Any:
+        """
+        The value of an encoding.
+
+        Raises:
+            ValueError, TypeError, ArithmeticError, IndexError: If it is not an encoding.
+            RecursionError: If it is nested too deeply.
+        """
+        if not isinstance(data, list):
+            return data
+        tag, *rest = data
+        if tag == "namedtuple":
+            name, fields, *items = rest
+            kind = named_tuple(name, tuple(fields))
+            return kind(*map(self.decode, items))
+        if tag == "dict":
+            return dict(map(self.decode, rest))
+        if tag in SEQUENCES:
+            return SEQUENCES[tag](map(self.decode, rest))
+        if tag not in MAKERS:
+            (content,) = rest
+            return self.resolve(tag, content)
+        value = MAKERS[tag](*rest)
+        is_itself = (value == value).all() if tag == "array" else value == value
+        return value if is_itself else self.resolve("nan", value)
 
 
 def named_tuple(name: str, fields: tuple[str, ...]) -> Any:

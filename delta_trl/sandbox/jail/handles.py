@@ -74,25 +74,18 @@ class Link:
         return json.loads(self.incoming.readline(), parse_constant=int)  # of NaN: a ValueError, `codec` has its own
 
 
-class Objects:
+class Objects(codec.Codec):
     """The program's objects that the tests have got, by their keys."""
 
     def __init__(self) -> None:
         self.objects: list = []
 
-    def encode(self, value: Any) -> Any:
-        return codec.encode(value, self._refer)
-
-    def decode(self, data: Any) -> Any:
-        return codec.decode(data, self._resolve)
-
-    def _refer(self, value: Any) -> list:
+    def refer(self, value: Any) -> list:
         self.objects.append(value)
         tag = "coroutine" if isinstance(value, types.CoroutineType) else "handle"
         return [tag, len(self.objects) - 1]
 
-    def _resolve(self, tag: str, rest: list) -> Any:
-        (content,) = rest
+    def resolve(self, tag: str, content: Any) -> Any:
         if tag == "nan":
             return content
         return self.objects[content] if tag == "handle" else BUILTINS[content]
@@ -145,7 +138,7 @@ def described(error: BaseException) -> list[str]:
     return ["Exception", text]
 
 
-class Program:
+class Program(codec.Codec):
     """The tests' side of the link."""
 
     def __init__(self, nan_is_named: bool) -> None:
@@ -160,8 +153,8 @@ class Program:
         """
         request = {
             "operation": operation,
-            "args": [codec.encode(one, refer) for one in args],
-            "kwargs": {name: codec.encode(one, refer) for name, one in kwargs.items()},
+            "args": [self.encode(one) for one in args],
+            "kwargs": {name: self.encode(one) for name, one in kwargs.items()},
         }
         with self.lock:
             try:
@@ -173,15 +166,22 @@ class Program:
             sys.stdout.write(reply["printed"])
         if "error" in reply:
             raise exception(*reply["error"])
-        value = codec.decode(reply["value"], self.resolve)
+        value = self.decode(reply["value"])
         if value is None:
             given = [*args, *kwargs.values()]
             for at, content in reply["changed"]:
-                update(given[at], codec.decode(content, self.resolve))
+                update(given[at], self.decode(content))
         return value
 
-    def resolve(self, tag: str, rest: list) -> Any:
-        (content,) = rest
+    def refer(self, value: Any) -> list:
+        if type(value) is Handle:
+            return ["handle", value._key]
+        name = getattr(value, "__name__", None)
+        if isinstance(name, str) and BUILTINS.get(name) is value:
+            return ["builtin", name]
+        raise NotForProgramsError(f"a {type(value).__name__} of the tests cannot be handed to the program")
+
+    def resolve(self, tag: str, content: Any) -> Any:
         if tag == "nan" and self.nan_is_named:
             return content
         if tag not in ("handle", "coroutine") or type(content) is not int:
@@ -201,16 +201,6 @@ def exception(kind: str, text: str) -> Exception:
         return EXCEPTIONS.get(kind, Exception)(text)
     except TypeError:  # UnicodeDecodeError needs other arguments
         return Exception(text)
-
-
-def refer(value: Any) -> list:
-    """The encoding of what the tests hand to the program besides plain data."""
-    if type(value) is Handle:
-        return ["handle", value._key]
-    name = getattr(value, "__name__", None)
-    if isinstance(name, str) and BUILTINS.get(name) is value:
-        return ["builtin", name]
-    raise NotForProgramsError(f"a {type(value).__name__} of the tests cannot be handed to the program")
 
 
 def update(old: Any, new: Any) -> None:
