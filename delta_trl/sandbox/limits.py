@@ -11,6 +11,8 @@ THREADS = 64  # the main one included; other processes cannot be started at all
 OPEN_FILES = 64  # the few of the harness included
 WORKER_FILES = 128  # that a worker holds open for its programs
 STACK_BYTES = 64 << 20
+TEMPORARY_BYTES = 16 << 20  # of the directory that programs may write to
+PACKAGES = ("numpy", "sortedcontainers")  # that programs may import besides the standard library, where installed
 
 
 @dataclass(frozen=True)

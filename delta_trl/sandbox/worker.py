@@ -8,15 +8,13 @@ import subprocess
 import sys
 import sysconfig
 
-from .limits import OUTPUT_BYTES, Limits, Outcome, Result
+from .limits import OUTPUT_BYTES, PACKAGES, Limits, Outcome, Result
 from .pool import WorkerError
 
 
 START_SECONDS = 30.0
 GRACE_SECONDS = 10.0  # a worker ends an execution by itself; one that has not answered by then is stuck
 STDERR_BYTES = 4096  # of standard error, the end is kept
-TEMPORARY_BYTES = 16 << 20
-PACKAGES = ("numpy", "sortedcontainers")  # that programs may import besides the standard library, where installed
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
 # The whole environment of a worker and its programs; nothing comes from the trainer's.
 ENVIRONMENT = {
@@ -30,28 +28,20 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
 }
 LIBRARY_PATH = "LD_LIBRARY_PATH"  # the interpreter may not start without it; programs do not see it
-# Defines the packages without running `delta_trl/__init__.py` or the host's side of the sandbox in the jail.
+# Defines the package `sandbox` without running its `__init__.py`, which is the host's side, or that of `delta_trl`.
 BOOTSTRAP = """\
 import json, sys, types
-settings = json.loads(sys.argv[1])
-sys.path[:] = settings["library"]
-for name, path in settings["modules"].items():
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [path]
-from delta_trl.sandbox.jail.zygote import main
+package, settings = sys.argv[1:]
+sys.modules["sandbox"] = types.ModuleType("sandbox")
+sys.modules["sandbox"].__path__ = [package]
+from sandbox.jail.zygote import main
 sys.argv[:] = [""]
-main(settings)
+main(**json.loads(settings))
 """
 
 
 class TierError(WorkerError):
     """The tier cannot be set up here."""
-
-
-def standard_library() -> list[str]:
-    """The entries of `sys.path` that programs have."""
-    modules = os.path.dirname(os.__file__)
-    return [modules, os.path.join(modules, "lib-dynload")]
 
 
 def package_directories() -> list[str]:
@@ -62,8 +52,7 @@ def package_directories() -> list[str]:
 def readable_paths() -> list[str]:
     """The files and directories that the interpreter and its imports read: they exist, and are absolute."""
     paths = [*os.environ.get(LIBRARY_PATH, "").split(":"), *SYSTEM_LIBRARIES]
-    paths.append(os.path.join(sys.base_prefix, "lib"))
-    paths += standard_library()
+    paths += [os.path.join(sys.base_prefix, "lib"), os.path.dirname(os.__file__)]
     for site in package_directories():
         for name in PACKAGES:
             package = os.path.join(site, name)
@@ -92,26 +81,15 @@ class Worker:
         readable = readable_paths()
         in_tmp = any(f"{path}/".startswith("/tmp/") for path in readable)
         temporary = "/temporary" if in_tmp else "/tmp"  # it must not hide what is readable
-        here = os.path.dirname(os.path.abspath(__file__))
-        settings = {
-            "modules": {"delta_trl": os.path.dirname(here), "delta_trl.sandbox": here},
-            "library": standard_library(),
-            "packages": PACKAGES,
-            "jail": {
-                "tier": tier,
-                "readable": readable,
-                "sites": package_directories(),
-                "temporary": temporary,
-                "temporary_bytes": TEMPORARY_BYTES,
-            },
-        }
+        package = os.path.dirname(os.path.abspath(__file__))
+        settings = {"tier": tier, "readable": readable, "sites": package_directories(), "temporary": temporary}
         places = {"HOME": temporary, "TMPDIR": temporary, LIBRARY_PATH: os.environ.get(LIBRARY_PATH, "")}
         self.reusable = True  # whether the pool may lend it again
         self.errors = open(open_memory(), "rb")  # what it writes to standard error
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, json.dumps(settings)],
+                [sys.executable, "-P", "-s", "-S", "-B", "-c", BOOTSTRAP, package, json.dumps(settings)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self.errors,
@@ -138,7 +116,7 @@ class Worker:
             WorkerError: If a process could not begin, or was killed from outside, or the worker is lost.
             OSError: If this process cannot write the jobs.
         """
-        request = {"limits": limits.of_kernel(), "wall_seconds": limits.wall_seconds, "processes": len(jobs)}
+        request = {"limits": limits.of_kernel(), "wall_seconds": limits.wall_seconds}
         files: list[int] = []  # of each process: job, stdout, stderr, reports
         try:
             for job in jobs:

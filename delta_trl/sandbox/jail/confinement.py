@@ -30,21 +30,19 @@ class Jail:
     What the zygote was confined to.
 
     Args:
-        tier (`str`): "A" or "B".
-        temporary (`str`, *optional*): The directory that programs may write to, if there is one.
+        temporary (`str`, *optional*): The directory that programs may write to, in tier A.
         tasks (`int`, *optional*):
             Descriptor of /proc/loadavg; set where the kernel counts threads per user, together with the trainer's.
         own_bytes (`int`, *optional*, defaults to `0`):
             Address space of the zygote, which programs get besides what they are promised.
     """
 
-    tier: str
     temporary: str | None = None
     tasks: int | None = None
     own_bytes: int = 0
 
 
-def confine(tier: str, readable: list[str], sites: list[str], temporary: str, temporary_bytes: int) -> Jail:
+def confine(tier: str, readable: list[str], sites: list[str], temporary: str) -> Jail:
     """
     Confine the calling process; for tier "A", `namespaces.enter` comes first.
 
@@ -54,10 +52,11 @@ def confine(tier: str, readable: list[str], sites: list[str], temporary: str, te
         OSError: If a part of the tier cannot be set up.
     """
     devices = [path for path in DEVICES if os.path.exists(path)]
-    jail = Jail(tier, temporary if tier == "A" else None)
+    jail = Jail()
     may_change_user = namespaces.may_change_user()  # asked while /proc can be read
     if tier == "A":
-        namespaces.build_root(readable, devices, temporary, temporary_bytes)
+        namespaces.build_root(readable, devices, temporary)
+        jail.temporary = temporary
     elif may_change_user:
         hold_library(sites)
     else:

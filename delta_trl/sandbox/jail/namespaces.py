@@ -3,6 +3,7 @@
 import os
 import struct
 
+from ..limits import TEMPORARY_BYTES
 from . import libc
 
 
@@ -89,7 +90,7 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def build_root(readable: list[str], devices: list[str], temporary: str, temporary_bytes: int) -> None:
+def build_root(readable: list[str], devices: list[str], temporary: str) -> None:
     """Make a file system that has these paths and an empty temporary directory, and nothing else; make it `/`."""
     root = "/proc"  # exists everywhere, and holds none of the paths that are bound below
     libc.call("mount", "none", "/", None, MS_REC | MS_PRIVATE, None)
@@ -103,7 +104,7 @@ def build_root(readable: list[str], devices: list[str], temporary: str, temporar
     libc.call("pivot_root", ".", ".")  # the old root now lies on top of the new one
     libc.call("umount2", ".", MNT_DETACH)
     os.chdir("/")
-    options = f"size={temporary_bytes},nr_inodes=256,mode=1777"
+    options = f"size={TEMPORARY_BYTES},nr_inodes=256,mode=1777"
     libc.call("mount", "tmpfs", temporary, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
     _restrict("/", MS_RDONLY | MS_NOSUID | MS_NODEV, 0)
 

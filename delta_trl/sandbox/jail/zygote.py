@@ -18,7 +18,7 @@ import site
 import socket
 import sys
 
-from ..limits import WORKER_FILES
+from ..limits import PACKAGES, WORKER_FILES
 from . import child, libc, namespaces, seccomp
 from .confinement import Jail, confine, empty
 
@@ -29,13 +29,10 @@ MAX_DESCRIPTORS = 2 * child.FILES
 PRELOADED = "array cmath dataclasses decimal fractions queue traceback"  # besides what `calls` imports
 
 
-def main(settings: dict) -> None:
+def main(tier: str, readable: list[str], sites: list[str], temporary: str) -> None:
     """
-    Run a worker, whose channel to the host is its standard input. Does not return.
-
-    Args:
-        settings (`dict`): `packages` (what is offered besides the standard library), and the arguments of `confine`
-            as `jail`.
+    Run a worker, whose channel to the host is its standard input. Does not return. The arguments are those of
+    `confine`.
     """
     channel = socket.socket(fileno=0)
     try:
@@ -43,15 +40,15 @@ def main(settings: dict) -> None:
         _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (WORKER_FILES, most_files))
         os.environ.pop("LD_LIBRARY_PATH", None)
-        if settings["jail"]["tier"] == "A":
+        if tier == "A":
             namespaces.enter()
         library = list(sys.path)
-        sys.path += settings["jail"]["sites"]
-        own_bytes = preload(settings["packages"])
-        sys.path[:] = library  # nothing else of them is offered
-        jail = confine(**settings["jail"])
+        sys.path += sites
+        own_bytes = preload()
+        sys.path[:] = library  # nothing else of the sites is offered
+        jail = confine(tier, readable, sites, temporary)
         jail.own_bytes = own_bytes
-        if jail.tier == "A":  # only now: a change of user id clears it
+        if tier == "A":  # only now: a change of user id clears it
             libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         prepare(jail)
@@ -73,13 +70,13 @@ def restore_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def preload(packages: list[str]) -> int:
+def preload() -> int:
     """Import what most programs import, once. Return the address space of the process, in bytes."""
     sys.set_int_max_str_digits(0)  # long answers are legitimate
     for name in PRELOADED.split():
         importlib.import_module(name)
     site.setquit()  # exit() and quit(), which an interpreter without site-packages does not have
-    for name in packages:
+    for name in PACKAGES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     with open("/proc/self/statm") as file:
@@ -89,8 +86,8 @@ def preload(packages: list[str]) -> int:
 def prepare(jail: Jail) -> None:
     """Prepare for forks. Runs before the worker reports that it is ready, so that a failure shows then."""
     seccomp.build(platform.machine())  # once for all children
-    for name in [name for name in sys.modules if name.partition(".")[0] == "delta_trl"]:
-        del sys.modules[name]  # programs must not import it
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
+        del sys.modules[name]  # programs must not import this package
     gc.collect()
     sys.orig_argv.clear()  # it names the trainer's process and paths
     gc.freeze()  # a child's collector must not touch, and so copy, the pages shared with it
@@ -120,7 +117,7 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     limits = request["limits"]
     if jail.tasks is not None:  # threads count per user there, so add those that exist
         limits["RLIMIT_NPROC"] += existing_threads(jail.tasks)
-    links = socket.socketpair() if request["processes"] == 2 else [None]
+    links = socket.socketpair() if len(descriptors) > child.FILES else [None]
     zygote_pid = os.getpid()
     pids: list[int] = []
     for index, link in enumerate(links):
