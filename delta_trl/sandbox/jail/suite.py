@@ -11,7 +11,7 @@ import re
 import symtable
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ..calls import DEFAULT_MODULES, compile_program, load
@@ -114,46 +114,6 @@ class Unit(NamedTuple):
         return max(1, len(self.functions))
 
 
-class Names(NamedTuple):
-    """The global names of tests: those that they read, define or import (`bound`), and call."""
-
-    read: set[str]
-    bound: set[str]
-    called: set[str]
-
-    @classmethod
-    def of(cls, texts: list[str], nodes: list[ast.AST]) -> "Names":
-        names = cls(set(), set(), set())
-        for node in nodes:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                names.called.add(node.func.id)
-        tables = [symtable.symtable(text, TESTS_FILE, "exec") for text in texts]
-        while tables:
-            table = tables.pop()
-            tables += table.get_children()
-            for symbol in table.get_symbols():
-                if table.get_type() != "module" and not symbol.is_global():
-                    continue
-                if symbol.is_referenced():
-                    names.read.add(symbol.get_name())
-                if symbol.is_assigned() or symbol.is_imported():
-                    names.bound.add(symbol.get_name())
-        return names
-
-    def tested_of(self, layers: list[dict[str, Any]]) -> set[str]:
-        """
-        The program's names if the tests have others for all that they use: a function may be called like one that
-        they need not define. Then it is the first of these layers that decides of which they call something.
-        """
-        for layer in layers:
-            tested = (self.called - self.bound) & layer.keys()
-            if len(tested) > 1:
-                raise UnusableError(f"they may test any of {sorted(tested)}: name it as 'entry_point'")
-            if tested:
-                return tested
-        return self.read & self.bound
-
-
 class Source(NamedTuple):
     """
     Tests that are code, and where each of their global names comes from. Only the tests decide this: a program that
@@ -182,25 +142,24 @@ class Source(NamedTuple):
             SyntaxError, ImportError: If they are not Python, or import what is not there.
             UnusableError: If it is not clear which names are the program's, or a test would not be run.
         """
-        modules = [ast.parse(text) for text in texts]
-        starred = import_modules(modules)
-        modules = [Cleaned().visit(module) for module in modules]
+        cleaned = Cleaned()
+        modules = [cleaned.visit(ast.parse(text)) for text in texts]
         nodes = [node for module in modules for node in ast.walk(module)]
-        used = {node.id for node in nodes if isinstance(node, ast.Name)}
-        setup, *units = [Unit(module, functions_to_run(module, used, entry_point)) for module in modules]
-        names = Names.of(texts, nodes)
+        read, bound = global_names(map(ast.unparse, modules))
+        setup, *units = [Unit(module, functions_to_run(module, read, entry_point)) for module in modules]
+        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        helpers = helpers_beside(called)
         pythons = vars(builtins) | {"type": handles.class_of, "__file__": TESTS_FILE}
-        layers = [helpers_beside(names.called), starred, pythons]
-        others = layers[0] | pythons | starred
-        undefined = names.read - names.bound - others.keys()
+        others = helpers | pythons | cleaned.starred
+        undefined = read - bound - others.keys()
         if entry_point:
-            own = {entry_point.partition("().")[0]} - names.bound
+            own = {entry_point.partition("().")[0]} - bound
             if any(CHECK in unit.functions for unit in units):  # it gets the function: a `sum` in it is Python's
                 own -= others.keys()
         elif any(isinstance(node, ast.ImportFrom) and node.module == SOLUTION for node in nodes):
             own = set()
         else:
-            own = undefined or names.tested_of(layers)
+            own = undefined or first_of(called - bound, [helpers, cleaned.starred, pythons]) or read & bound
         missing = (undefined - own) | pytest_names_of(nodes).difference(pytest_names.OFFERED)
         if missing:
             raise UnusableError(f"they neither define nor import {sorted(missing)}")
@@ -226,7 +185,7 @@ class Source(NamedTuple):
             run_text(self.setup)
 
         def run_text(text: ast.Module) -> None:
-            exec(compile(text, TESTS_FILE, "exec"), vars(module))
+            exec(compile(ast.fix_missing_locations(text), TESTS_FILE, "exec"), vars(module))
 
         def call(name: str) -> None:
             arguments = []
@@ -258,31 +217,40 @@ def object_to_check(entry_point: str) -> Any:
     return getattr(getattr(solution, owner)() if owner else solution, name)
 
 
-def import_modules(modules: list[ast.Module]) -> dict[str, Any]:
+def global_names(texts: Iterable[str]) -> tuple[set[str], set[str]]:
+    """The global names that texts read, and those that they define or import."""
+    read = set()
+    bound = set()
+    tables = [symtable.symtable(text, TESTS_FILE, "exec") for text in texts]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in filter(symtable.Symbol.is_global, table.get_symbols()):
+            if symbol.is_referenced():
+                read.add(symbol.get_name())
+            if symbol.is_assigned() or symbol.is_imported():
+                bound.add(symbol.get_name())
+    return read, bound
+
+
+def first_of(called: set[str], layers: list[dict[str, Any]]) -> set[str]:
     """
-    Import what the tests import at their top or by `*`, but for the program. Return the names that come by `*`.
-    ImportError if something is not there.
+    The program's name if the tests have others for all that they use: a function may be called like one that they
+    need not define. Then it is the first of these layers that decides of which they call something.
     """
-    starred: dict[str, Any] = {}
-    for module in modules:
-        for node in ast.walk(module):
-            if not isinstance(node, (ast.Import, ast.ImportFrom)) or SOLUTION in ast.unparse(node):
-                continue
-            if is_starred(node):
-                exec(ast.unparse(node), starred)
-            elif node in module.body:
-                exec(ast.unparse(node), {})
-    return starred
+    for layer in layers:
+        tested = called & layer.keys()
+        if len(tested) > 1:
+            raise UnusableError(f"they may test any of {sorted(tested)}: name it as 'entry_point'")
+        if tested:
+            return tested
+    return set()
 
 
 def helpers_beside(called: set[str]) -> dict[str, Any]:
     """The helpers, without modules that have the name of what the tests call."""
     helpers = HELPERS | dict.fromkeys(("numpy", "np"), sys.modules.get("numpy"))
     return {name: value for name, value in helpers.items() if name not in called or not inspect.ismodule(value)}
-
-
-def is_starred(node: ast.Import | ast.ImportFrom) -> bool:
-    return node.names[0].name == "*"
 
 
 def pytest_names_of(nodes: list[ast.AST]) -> set[str]:
@@ -294,26 +262,41 @@ def pytest_names_of(nodes: list[ast.AST]) -> set[str]:
 class Cleaned(ast.NodeTransformer):
     """
     Takes out star imports, because their names are among the tests' others or the program's, and what stands under
-    `if __name__ == "__main__":`, because the module of the tests has another name.
+    `if __name__ == "__main__":`, because the module of the tests has another name. Raises ImportError if something is
+    not there that the tests import by a star or at their top.
     """
 
+    def __init__(self) -> None:
+        self.starred: dict[str, Any] = {}  # the names that come by star imports
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        for one in node.body:
+            if isinstance(one, (ast.Import, ast.ImportFrom)):
+                import_of_tests(one, {})
+        return self.generic_visit(node)
+
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
-        return nothing(node) if is_starred(node) else node
+        if node.names[0].name != "*":
+            return node
+        import_of_tests(node, self.starred)
+        return ast.Pass()
 
     def visit_If(self, node: ast.If) -> ast.AST:
         if "__main__" not in ast.unparse(node.test):
             return self.generic_visit(node)
         if any(isinstance(inner, ast.Assert) for inner in ast.walk(node)):
             raise UnusableError("what they assert under `__main__` would not be run")
-        return nothing(node)
+        return ast.Pass()
 
 
-def nothing(node: ast.stmt) -> ast.stmt:
-    """A statement that does nothing, in the place of another."""
-    return ast.copy_location(ast.Pass(), node)
+def import_of_tests(node: ast.stmt, names: dict[str, Any]) -> None:
+    """Import something, unless it is the program."""
+    text = ast.unparse(node)
+    if SOLUTION not in text:
+        exec(text, names)
 
 
-def functions_to_run(module: ast.Module, used: set[str], entry_point: str | None) -> list[str]:
+def functions_to_run(module: ast.Module, read: set[str], entry_point: str | None) -> list[str]:
     """
     Functions `test…` whose parameters pytest's marks give, and `check` if there is an entry point.
 
@@ -328,7 +311,7 @@ def functions_to_run(module: ast.Module, used: set[str], entry_point: str | None
         is_test = one.name.startswith("test") and not isinstance(one, ast.ClassDef) and can_be_called(one)
         if is_check or is_test:
             found.append(one.name)
-        elif one.name not in used and re.search("assert|raises", ast.unparse(one)):  # unittest's are methods
+        elif one.name not in read and re.search("assert|raises", ast.unparse(one)):  # unittest's are methods
             raise UnusableError(f"{one.name} would not be run: tests are functions `test…` without parameters")
     return found
 
