@@ -23,21 +23,19 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         ValueError: If there is no such module, or nothing of that name in it.
     """
     module_name, _, attribute = path.rpartition(".")
-    unknown = f"Unknown {kind} {path!r}"
-    hint = nearest(path, known)
-    if not module_name:
-        names = ", ".join([*known, "a dotted path such as `my_module.my_name`"])
-        raise ValueError(f"{unknown}{hint}: expected {names}.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        module = importlib.import_module(module_name)
+        module = importlib.import_module(module_name or path)
+        if hasattr(module, attribute):
+            return getattr(module, attribute)
+        hint = nearest(attribute, dir(module))
+        problem = f"module {module.__name__!r} has no {attribute!r}"
     except ModuleNotFoundError as error:  # also a module that the user's own imports
-        raise ValueError(f"{unknown}{hint}: {error}.") from error
-    if not hasattr(module, attribute):
-        hint = nearest(attribute, dir(module)) or " (name what stands in it: `my_module.my_name`)"
-        raise ValueError(f"{unknown}: module {module_name!r} has no {attribute!r}{hint}.")
-    return getattr(module, attribute)
+        hint = nearest(path, known)
+        problem = str(error)
+    names = [*known, "a dotted path such as `my_module.my_name`"]
+    raise ValueError(f"Unknown {kind} {path!r}: {problem}{hint}. Expected {', '.join(names)}.")
 
 
 def refuse_missing_path(option: str, name: str) -> None:

@@ -55,7 +55,6 @@ def test_defaults_are_those_of_the_docstring(arguments):
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("torch_dtype", "dtype"),
         ("lora_alhpa", "lora_alpha"),
         ("lora_alph", "lora_alpha"),  # an abbreviation to argparse
     ],

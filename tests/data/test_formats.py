@@ -46,26 +46,36 @@ def test_code():
 # --- a format of one's own ---
 
 
-def test_a_function_of_ones_own_is_called_anew_when_its_code_changes(tmp_path, monkeypatch):
-    """`datasets` caches rows by the function's name alone."""
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """The rows of `{"q": "1+1", "a": gold}` for each gold, with what `name` is in the module `own_format`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "data.jsonl").write_text('{"q": "1+1", "note": "x"}')
-    found = []
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def read(code, golds, name="row"):
+        rows = [f'{{"q": "1+1", "a": {gold}}}\n' for gold in golds]
+        Path("data.jsonl").write_text("".join(rows))
+        Path("own_format.py").write_text(code)
+        sys.modules.pop("own_format", None)
+        return load("data.jsonl", dataset_format=f"own_format.{name}").to_list()
+
+    return read
+
+
+ROW = "def row(row):\n    return {{'prompt': row['q'], 'solution': {}}}\n"
+
+
+def test_a_function_of_ones_own_is_called_anew_when_its_code_changes(read):
+    """`datasets` caches rows by the function's name alone."""
     for version in ("old", "newer"):
-        code = f"def row(row):\n    return {{'prompt': row['q'], 'solution': '{version}'}}\n"
-        (tmp_path / "changing_format.py").write_text(code)
-        sys.modules.pop("changing_format", None)
-        found += load("data.jsonl", dataset_format="changing_format.row").to_list()
-    assert found == [{"prompt": "1+1", "solution": version} for version in ("old", "newer")]
+        assert read(ROW.format(f"'{version}'"), "1") == [{"prompt": "1+1", "solution": version}]
 
 
 @pytest.mark.processes
 def test_a_module_that_the_function_imports_may_change(tmp_path):
     """In another process, as a user's next call."""
     (tmp_path / "data.jsonl").write_text('{"q": "1+1"}')
-    code = "import helper\n\ndef row(row):\n    return {'prompt': row['q'], 'solution': helper.gold()}\n"
-    (tmp_path / "format_with_helper.py").write_text(code)
+    (tmp_path / "format_with_helper.py").write_text("import helper\n\n" + ROW.format("helper.gold()"))
     load_golds = (
         "from delta_trl.data.loading import drop_rows_without_gold, load\n"
         "data = load('data.jsonl', dataset_format='format_with_helper.row')\n"
@@ -82,33 +92,23 @@ def test_a_module_that_the_function_imports_may_change(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["partly", "reader"])
-def test_a_format_may_be_any_callable(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "data.csv").write_text("q,a\n1+1,2\n")
-    (tmp_path / "callable_formats.py").write_text(
+def test_a_format_may_be_any_callable(read, name):
+    code = (
         "from functools import partial\n\n"
         "class Reader:\n    def __call__(self, row, question='q'):\n"
         "        return {'prompt': row[question], 'solution': row['a']}\n\n"
         "reader = Reader()\npartly = partial(reader, question='q')\n"
     )
-    assert load("data.csv", dataset_format=f"callable_formats.{name}").to_list() == [{"prompt": "1+1", "solution": 2}]
+    assert read(code, "2", name) == [{"prompt": "1+1", "solution": 2}]
 
 
 @pytest.mark.parametrize(
     ("text", "held"), [("{}", "%s"), ("{:.0f}", "%s"), (r"\\boxed{{{}}}", "%s"), ("{}", '{"a": [1.5, %s]}')]
 )
-def test_a_text_of_a_rounded_number_is_refused(tmp_path, monkeypatch, text, held):
+def test_a_text_of_a_rounded_number_is_refused(read, text, held):
     """Arrow makes 9007199254740993 beside 0.5 to 9007199254740992.0, also inside lists and dicts."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    rows = [f'{{"q": "{i}", "a": {held % gold}}}\n' for i, gold in enumerate((0.5, 2**53 + 1))]
-    (tmp_path / "data.jsonl").write_text("".join(rows))
-    code = f"def row(row):\n    return {{'prompt': row['q'], 'solution': '{text}'.format(row['a'])}}\n"
-    (tmp_path / "rounded_format.py").write_text(code)
-    sys.modules.pop("rounded_format", None)
     with pytest.raises(ValueError, match=r"row 2: .*9007199254740992 may have lost digits"):
-        load("data.jsonl", dataset_format="rounded_format.row")
+        read(ROW.format(f"'{text}'.format(row['a'])"), [held % 0.5, held % (2**53 + 1)])
 
 
 # --- LiveCodeBench's hidden tests ---
