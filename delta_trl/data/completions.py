@@ -63,43 +63,26 @@ def read_lines(path: Path, read: Callable[[Any], Any]) -> Iterator[tuple[int, An
 
 def check_completion(row: Any) -> dict:
     """The three fields of a row. Raises `ValueError` if they are not what is expected."""
-    if not is_completion(row):
-        raise ValueError(
-            "expected {prompt: a text or messages with a role, completion: a text, reward: a finite number or null}, "
-            f"got {reprlib.repr(row)}"
-        )
-    reward = row["reward"]
-    return {
-        "prompt": row["prompt"],
-        "completion": row["completion"],
-        "reward": None if reward is None else float(reward),
-    }
-
-
-def is_completion(row: Any) -> bool:
-    if not isinstance(row, dict) or not row.keys() >= {"prompt", "completion", "reward"}:
-        return False
-    reward = row["reward"]
-    is_text = isinstance(row["completion"], str) and row["completion"] != ""
-    is_reward = reward is None or (isinstance(reward, int | float) and math.isfinite(reward))
-    return is_prompt(row["prompt"]) and is_text and is_reward
+    match row:
+        case {"prompt": prompt, "completion": str(text), "reward": None | int() | float() as reward}:
+            if is_prompt(prompt) and text and math.isfinite(reward or 0):
+                reward = None if reward is None else float(reward)
+                return {"prompt": prompt, "completion": text, "reward": reward}
+    raise ValueError(
+        "expected {prompt: a text or messages with a role, completion: a text, reward: a finite number or null}, "
+        f"got {reprlib.repr(row)}"
+    )
 
 
 def check_tokens(row: dict) -> dict:
     """The `token_ids` and `turns` of a row. Raises `ValueError` if they do not fit each other."""
-    ids: Any = row.get("token_ids")
-    turns: Any = row.get("turns")
-    are_absent = ids is turns is None
-    if not are_absent and not (are_integers(ids) and are_integers(turns) and len(ids) == len(turns)):
-        raise ValueError("token_ids and turns must be lists of whole numbers of the same length")
-    return {
-        "token_ids": ids,
-        "turns": turns,
-    }
-
-
-def are_integers(value: Any) -> bool:
-    """Whether a value is a list of whole numbers, one at least."""
-    if not isinstance(value, list):
-        return False
-    return {type(x) for x in value} == {int}
+    ids = row.get("token_ids")
+    turns = row.get("turns")
+    match ids, turns:
+        case None, None:
+            pass
+        case list(), list() if len(ids) == len(turns) and {*map(type, ids + turns)} == {int}:
+            pass
+        case _:
+            raise ValueError("token_ids and turns must be lists of whole numbers of the same length")
+    return {"token_ids": ids, "turns": turns}

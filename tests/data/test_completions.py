@@ -59,8 +59,3 @@ def test_mistakes_name_the_line(read, text, line):
 def test_nothing_to_contrast(read, changes):
     with pytest.raises(UsageError, match=r"data\.jsonl"):
         read(lines(*(row | change for row, change in zip(PAIR, changes, strict=True))))
-
-
-def test_a_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(UsageError, match=f"{tmp_path}: cannot be read"):
-        read_completions(tmp_path)
