@@ -29,24 +29,24 @@ class Benchmark:
     """Its data, its prompts, and the size of the fixed random sample of its problems that is taken, if not all are."""
 
     source: str  # hub id, or path of a local file
-    config: str | None = None
-    split: str = "train"
     format: str | None = None  # key of `FORMATS`; None for a file with `prompt` and `solution` or `tests`
     template: str | None = None  # None for a file, whose prompts stay as they are
+    split: str = "test"
+    config: str | None = None
     num_problems: int | None = None
 
 
 MATHARENA = ("aime_2025", "aime_2026", "hmmt_feb_2025", "hmmt_nov_2025", "hmmt_feb_2026", "brumo_2025")
 BENCHMARKS = {
-    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", None, "train", "matharena", BOXED),
-    **{name: Benchmark(f"MathArena/{name}", None, "train", "matharena", BOXED) for name in MATHARENA},
-    "math_500": Benchmark("HuggingFaceH4/MATH-500", None, "test", "matharena", BOXED),
-    "gsm8k": Benchmark("openai/gsm8k", "main", "test", "gsm8k", BOXED),
-    "humanevalplus": Benchmark("evalplus/humanevalplus", None, "test", "humanevalplus", PROGRAM),
-    "mbppplus": Benchmark("evalplus/mbppplus", None, "test", "mbppplus", PROGRAM),
-    "livecodebench": Benchmark("lighteval/code_generation_lite", "v6", "test", "livecodebench", PROGRAM),
-    "gpqa_diamond": Benchmark("Idavidrein/gpqa", "gpqa_diamond", "train", "gpqa", LETTER),
-    "mmlu_pro": Benchmark("TIGER-Lab/MMLU-Pro", None, "test", "mmlu_pro", LETTER, 600),
+    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", "matharena", BOXED, "train"),
+    **{name: Benchmark(f"MathArena/{name}", "matharena", BOXED, "train") for name in MATHARENA},
+    "math_500": Benchmark("HuggingFaceH4/MATH-500", "matharena", BOXED),
+    "gsm8k": Benchmark("openai/gsm8k", "gsm8k", BOXED, config="main"),
+    "humanevalplus": Benchmark("evalplus/humanevalplus", "humanevalplus", PROGRAM),
+    "mbppplus": Benchmark("evalplus/mbppplus", "mbppplus", PROGRAM),
+    "livecodebench": Benchmark("lighteval/code_generation_lite", "livecodebench", PROGRAM, config="v6"),
+    "gpqa_diamond": Benchmark("Idavidrein/gpqa", "gpqa", LETTER, "train", config="gpqa_diamond"),
+    "mmlu_pro": Benchmark("TIGER-Lab/MMLU-Pro", "mmlu_pro", LETTER, num_problems=600),
 }
 GROUPS = {
     "paper_math": list(BENCHMARKS)[:7],
