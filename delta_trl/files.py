@@ -7,9 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from transformers.utils import flatten_dict
+
 
 LAST_FILE, ENTROPY_STATE = "trainer_state.json", "entropy_ctrl_state.json"  # of a checkpoint
 SETTINGS = "training_settings.json"  # says what a run was started with, not how far it came
+NO_OPTIONS = (({}, None), (None, {}))  # no difference between two settings
 
 
 def write_atomically(data: bytes, path: Path) -> None:
@@ -27,19 +30,15 @@ def write_json(content: dict, path: Path) -> None:
     write_atomically((json.dumps(content, indent=2) + "\n").encode(), path)
 
 
-def differences(before: dict, now: dict, prefix: str = "") -> dict[str, tuple[Any, Any]]:
+def differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
     """The settings that differ between two records, by dotted key: (value before, value now)."""
+    old = flatten_dict(before)
+    new = flatten_dict(now)
     found = {}
-    for name in {**before, **now}:
-        key = f"{prefix}{name}"
-        old = before.get(name)
-        new = now.get(name)
-        if old == new:
-            continue
-        if isinstance(old, dict | None) and isinstance(new, dict | None):
-            found |= differences(old or {}, new or {}, f"{key}.")
-        else:
-            found[key] = (old, new)
+    for key in {**old, **new}:
+        values = (old.get(key), new.get(key))
+        if values[0] != values[1] and values not in NO_OPTIONS:
+            found[key] = values
     return found
 
 
