@@ -17,7 +17,7 @@ from ..arguments.errors import mistakes
 from ..arguments.parser import parse
 from ..data.columns import check_columns, check_golds
 from ..rewards.failures import explain_failures
-from ..rewards.reasoning import OPENED
+from ..rewards.reasoning import opens_reasoning
 from ..scoring.checks import check_prompts
 from ..scoring.prompts import end_tokens, prompt_ids
 from .arguments import EvalArguments
@@ -97,13 +97,11 @@ def checked_problems(
             f"{name}: a prompt of {longest:,} tokens with max_completion_length={args.max_completion_length} is "
             f"{too_long}. Lower max_completion_length."
         )
-    if not isinstance(prompts[0], str) and hasattr(reward, "reasoning_opened"):
+    if hasattr(reward, "reasoning_opened") and opens_reasoning(prompts[0], tokenizer, template):
         # a reward sees no `<think>` that the chat template adds
-        begun = tokenizer.apply_chat_template(prompts[0], tokenize=False, add_generation_prompt=True, **template)
-        if OPENED.search(begun):
-            settings["reasoning_opened"] = True
-            reward = copy.copy(reward)
-            reward.reasoning_opened = True
+        settings["reasoning_opened"] = True
+        reward = copy.copy(reward)
+        reward.reasoning_opened = True
     return rows, explain_failures(reward, settings["reward"]), settings
 
 

@@ -46,17 +46,21 @@ def begun_texts(prompts: list) -> list[str]:
     return [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
 
 
+def opens_reasoning(prompt: str | list[dict], tokenizer: "PreTrainedTokenizerBase", template: dict | None) -> bool:
+    """Whether the chat template ends a prompt with the tag that opens the reasoning. It has no part in texts."""
+    if isinstance(prompt, str):
+        return False
+    text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **(template or {}))
+    return OPENED.search(text) is not None
+
+
 def warn_of_hidden_reasoning(
     rewards: Iterable, prompts: Sequence, tokenizer: "PreTrainedTokenizerBase", template: dict | None
 ) -> Iterator[str]:
     """A warning for each reward that is not told that the chat template opens the reasoning, which it does not see."""
     untold = [reward.__name__ for reward in rewards if getattr(reward, "reasoning_opened", None) is False]
     is_parsed = any(getattr(tokenizer, name, None) for name in ("response_template", "response_schema"))
-    if not untold or isinstance(prompts[0], str) or is_parsed:
-        return
-    if OPENED.search(
-        tokenizer.apply_chat_template(prompts[0], tokenize=False, add_generation_prompt=True, **(template or {}))
-    ):
+    if untold and not is_parsed and opens_reasoning(prompts[0], tokenizer, template):
         for name in untold:
             yield (
                 f"The chat template opens the reasoning, which {name} does not see: an answer in reasoning that never "
