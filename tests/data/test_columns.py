@@ -8,8 +8,12 @@ from delta_trl.data.columns import SAMPLE, check_columns, check_golds
 from delta_trl.rewards import code_reward, get_reward
 
 
+MATH = get_reward("math_reward")
+
+
 def check(rows, reward, name="mine"):
-    check_columns(Dataset.from_list(rows), [reward], [name], "data.jsonl")
+    data = Dataset.from_list(rows) if isinstance(rows, list) else rows
+    check_columns(data, [reward], [name], "data.jsonl")
 
 
 def test_what_a_reward_needs_is_there():
@@ -30,23 +34,21 @@ def test_tests_that_arrow_may_have_changed_are_refused():
 
 def test_golds_of_math_reward_are_texts_or_numbers():
     for gold in ("2024-01-05", 5, 0.5, None):
-        check([{"prompt": "When?", "solution": gold}], get_reward("math_reward"), "math_reward")
+        check([{"prompt": "When?", "solution": gold}], MATH, "math_reward")
     for kind in ("int16", "int32", "uint64", "float32"):
         data = Dataset.from_dict({"solution": [5]}, features=Features({"solution": Value(kind)}))
-        check_columns(data, [get_reward("math_reward")], ["math_reward"], "data.jsonl")
+        check(data, MATH, "math_reward")
     data = Dataset.from_dict({"solution": [datetime(2024, 1, 5)]})  # Arrow has made something else of it
     with pytest.raises(TypeError, match=r"a gold in `solution` .*datetime"):
-        check_golds(data, [get_reward("math_reward")], "data.jsonl")
+        check_golds(data, [MATH], "data.jsonl")
 
 
 def test_whole_numbers_that_became_floats_are_refused():
-    for gold, is_exact in ((2.0**53 - 1, True), (2.0**53, False), (-1e30, False)):
-        rows = [{"prompt": "1+1=", "solution": value} for value in (gold, 0.5, None)]
-        if is_exact:
-            check(rows, get_reward("math_reward"), "math_reward")
-            continue
+    exact = [{"prompt": "1+1=", "solution": value} for value in (2.0**53 - 1, 0.5, None)]
+    check(exact, MATH, "math_reward")
+    for gold in (2.0**53, -1e30):
         with pytest.raises(ValueError, match=r"data\.jsonl, column 'solution': -?\d+ may have lost digits"):
-            check(rows, get_reward("math_reward"), "math_reward")
+            check([*exact, {"prompt": "1+1=", "solution": gold}], MATH, "math_reward")
 
 
 @pytest.mark.parametrize(
