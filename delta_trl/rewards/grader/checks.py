@@ -1,6 +1,5 @@
 """Checks answers in worker processes, each within its time limit."""
 
-import contextlib
 import functools
 import json
 import logging
@@ -49,7 +48,7 @@ class GraderProcess:
         path = json.dumps([os.path.abspath(entry) for entry in sys.path])
         self.pipe, end = multiprocessing.Pipe()
         with end:
-            self.process = subprocess.Popen(
+            self.process = psutil.Popen(
                 [sys.executable, "-I", "-W", "ignore", "-c", BOOTSTRAP, path, str(end.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -96,10 +95,7 @@ class GraderProcess:
 
     def cpu_seconds(self) -> float:
         """Processor time so far."""
-        with contextlib.suppress(psutil.Error):
-            times = psutil.Process(self.process.pid).cpu_times()
-            return times.user + times.system
-        return 0.0
+        return sum(self.process.cpu_times()[:2])  # the user's and the system's
 
     def kill(self) -> int:
         """End the process, reap it, close the pipe; return its exit status (a negative signal number if killed)."""
@@ -151,7 +147,7 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
                     verdict = worker.check(*pair, seconds)
                 if verdict != STARVED:
                     return verdict
-            except (WorkerError, OSError) as error:
+            except (WorkerError, OSError, psutil.Error) as error:
                 logger.warning("A reward worker failed: %s", error)
                 if worker is None:
                     failed_starts.append(error)

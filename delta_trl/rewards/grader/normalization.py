@@ -64,56 +64,48 @@ FONT = (
     r"(\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm"
     r"|emph|underline))\s*\{((?:[^{}]|[\^_]\s*\{[^{}]*\})*)\}"
 )
-NO_LETTER = r"(?![A-Za-z])"
-TYPED = r"(?<![\\A-Za-z])"  # without its backslash
 SPACES = (r"\s+", " ")
 # Patterns and what replaces them, in this order: of Unicode; before and after the rows of equations are joined
-SCRIPTS, BEFORE_ROWS, AFTER_ROWS = (
-    [(re.compile(pattern), replacement) for pattern, replacement in table]
-    for table in (
-        (
-            ("[¼-¾⅐-⅞]", r" \g<0>"),  # 2½ is 2 1/2
-            ("[⁰¹²³⁴-⁹⁺⁻ⁿ⁽⁾]+", r"^{\g<0>}"),
-            ("[₀-₉₊₋ₙ]+", r"_{\g<0>}"),
-        ),
-        (
-            SPACES,
-            (r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s?,?\s?(?:\\!)?|,\\!)\s?(?=\d{3}(?!\d))", ""),  # thousands in LaTeX
-            (r"(?<!\\)\$|(?<!\\)\\[()\[\]]|\*\*(?=\s|$)|(?<!\S)\*\*|[`~]", " "),
-            (r"\\(?:left|right)\s?\.|\\[bB]igg?[lr]?(?![A-Za-z])|\\hspace\*?\{[^{}]*\}", " "),
-            (r"\\(?:text)?color\s?\{(?!white)[^{}]*\}|(?<!\\)\\\s?\Z", " "),
-            (r"\\begin\s?\{cases\}([^&]*?)\\end\s?\{cases\}", r"\1"),
-            (r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " "),
-            (r"\\([A-Za-z]+|.)", lambda match: COMMANDS.get(match[1], match[0])),
-            SPACES,
-            (r"\*\*", "^"),
-            (rf"\\log\s?_\s?(?:e{NO_LETTER}|\{{\s?e\s?\}})", r"\\ln "),
-            (r"\.\.\.", r"\\ldots "),
-            (rf"\^\s?(?:\{{\s?\\(?:circ|degree)\s?\}}|\\(?:circ|degree){NO_LETTER})|\\degree{NO_LETTER}", r"^\\circ "),
-            (r"\\(math[a-z]+|boldsymbol|bm)\s([A-Za-z])", r"\\\1{\2}"),
-            (r"\{\s?([^{}]*?)\s?\\choose\s?([^{}]*?)\s?\}", r"\\binom{\1}{\2}"),
-            (r"\\mathbb\{R\}\s?[\^_]\s?(?:\+|\{\s?\+\s?\})", r"(0,\\infty)"),
-            (r"\\(d?dot|hat|bar|tilde|vec)\s([A-Za-z]|\\[a-z]+)", r"\\\1{\2}"),
-            (r"\^\s?\{\s?\\prime\s?\}|\^\s?\\prime", "'"),
-        ),
-        (
-            *[(FONT, _font)] * 3,  # fonts nest: \textbf{\text{(B)}}
-            SPACES,
-            (rf"{TYPED}(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln|exp)(?=\s?[\d(\\^_]|\s[a-z]\b)",
-             r"\\\1 "),
-            (r"(^|[=(+\-*/,|<>])\s?\{\s?([A-Za-z]|\d+(?:\.\d+)?|\\[A-Za-z]+)\s?\}", r"\1\2 "),
-            (rf"{TYPED}(pi|sqrt){NO_LETTER}", r"\\\1 "),
-            (rf"{TYPED}(?:infinity|inf){NO_LETTER}|\\text\{{infinity\}}", r"\\infty "),
-            (r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}"),
-            (r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\times "),
-            (r"(?<![\d}/.])(\d+)/(\d+)\s(?=[a-z]\b|\\(?!text|cdot|times|div|[lg]e|ne|approx|cup))", r"\\frac{\1}{\2}"),
-            (r"(?<=\d)\s?\^?\s?(\{\s?)?(\\text\s?\{\s?)?(?:st|nd|rd|th)(?(2)\s?\}|\b)(?(1)\s?\})", ""),  # ordinals
-            (r"(?<=[\d}])\s?\\text\s?\{\s?to\s?\}\s?(?=[\d\\])", ":"),  # the ratio 1 to 2
-            (rf"\\frac\s?(\d|\\pi{NO_LETTER}|\s[A-Za-z])\s?(?=\{{|[A-Za-z\d])", r"\\frac{\1}"),
-            (r"(\\frac\s?\{[^{}]*\})\s?([A-Za-z\d])", r"\1{\2}"),
-        ),
-    )
-)  # fmt: skip
+SCRIPTS = (
+    ("[¼-¾⅐-⅞]", r" \g<0>"),  # 2½ is 2 1/2
+    ("[⁰¹²³⁴-⁹⁺⁻ⁿ⁽⁾]+", r"^{\g<0>}"),
+    ("[₀-₉₊₋ₙ]+", r"_{\g<0>}"),
+)
+BEFORE_ROWS = (
+    SPACES,
+    (r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s?,?\s?(?:\\!)?|,\\!)\s?(?=\d{3}(?!\d))", ""),  # thousands in LaTeX
+    (r"(?<!\\)\$|(?<!\\)\\[()\[\]]|\*\*(?=\s|$)|(?<!\S)\*\*|[`~]", " "),
+    (r"\\(?:left|right)\s?\.|\\[bB]igg?[lr]?(?![A-Za-z])|\\hspace\*?\{[^{}]*\}", " "),
+    (r"\\(?:text)?color\s?\{(?!white)[^{}]*\}|(?<!\\)\\\s?\Z", " "),
+    (r"\\begin\s?\{cases\}([^&]*?)\\end\s?\{cases\}", r"\1"),
+    (r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " "),
+    (r"\\([A-Za-z]+|.)", lambda match: COMMANDS.get(match[1], match[0])),
+    SPACES,
+    (r"\*\*", "^"),
+    (r"\\log\s?_\s?(?:e(?![A-Za-z])|\{\s?e\s?\})", r"\\ln "),
+    (r"\.\.\.", r"\\ldots "),
+    (r"\^\s?(?:\{\s?\\(?:circ|degree)\s?\}|\\(?:circ|degree)(?![A-Za-z]))|\\degree(?![A-Za-z])", r"^\\circ "),
+    (r"\\(math[a-z]+|boldsymbol|bm)\s([A-Za-z])", r"\\\1{\2}"),
+    (r"\{\s?([^{}]*?)\s?\\choose\s?([^{}]*?)\s?\}", r"\\binom{\1}{\2}"),
+    (r"\\mathbb\{R\}\s?[\^_]\s?(?:\+|\{\s?\+\s?\})", r"(0,\\infty)"),
+    (r"\\(d?dot|hat|bar|tilde|vec)\s([A-Za-z]|\\[a-z]+)", r"\\\1{\2}"),
+    (r"\^\s?\{\s?\\prime\s?\}|\^\s?\\prime", "'"),
+)
+AFTER_ROWS = (
+    *[(FONT, _font)] * 3,  # fonts nest: \textbf{\text{(B)}}
+    SPACES,
+    (r"(?<![\\A-Za-z])(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln|exp)(?=\s?[\d(\\^_]|\s[a-z]\b)", r"\\\1 "),
+    (r"(^|[=(+\-*/,|<>])\s?\{\s?([A-Za-z]|\d+(?:\.\d+)?|\\[A-Za-z]+)\s?\}", r"\1\2 "),
+    (r"(?<![\\A-Za-z])(pi|sqrt)(?![A-Za-z])", r"\\\1 "),
+    (r"(?<![\\A-Za-z])(?:infinity|inf)(?![A-Za-z])|\\text\{infinity\}", r"\\infty "),
+    (r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}"),
+    (r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\times "),
+    (r"(?<![\d}/.])(\d+)/(\d+)\s(?=[a-z]\b|\\(?!text|cdot|times|div|[lg]e|ne|approx|cup))", r"\\frac{\1}{\2}"),
+    (r"(?<=\d)\s?\^?\s?(\{\s?)?(\\text\s?\{\s?)?(?:st|nd|rd|th)(?(2)\s?\}|\b)(?(1)\s?\})", ""),  # ordinals
+    (r"(?<=[\d}])\s?\\text\s?\{\s?to\s?\}\s?(?=[\d\\])", ":"),  # the ratio 1 to 2
+    (r"\\frac\s?(\d|\\pi(?![A-Za-z])|\s[A-Za-z])\s?(?=\{|[A-Za-z\d])", r"\\frac{\1}"),
+    (r"(\\frac\s?\{[^{}]*\})\s?([A-Za-z\d])", r"\1{\2}"),
+)
 THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
 NESTED = r"(?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+"
@@ -147,7 +139,7 @@ def normalize(text: str) -> str:
     return text
 
 
-def _replaced(text: str, table: list[tuple[re.Pattern, Any]]) -> str:
+def _replaced(text: str, table: tuple[tuple[str, Any], ...]) -> str:
     for pattern, replacement in table:
-        text = pattern.sub(replacement, text)
+        text = re.sub(pattern, replacement, text)
     return text

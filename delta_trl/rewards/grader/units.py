@@ -86,19 +86,16 @@ QUANTITY = re.compile(
 )
 FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")  # what follows is its angle, no unit
 CURRENCY = re.compile(r"^(-?\s*)(\\usd|[€£])\s*(.+)", re.DOTALL)
-SPELLED = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r" \1 "),
-        (r"\^\\circ\s*([CF])?\b", r" °\1 "),
-        (r"\\usd", "usd"),
-        (r"\bmph\b", "miles/hour"),
-        (r"\bper\b", "/"),
-        (r"(?i)\bdegrees? (?=celsius|fahrenheit)", ""),
-        (r"\b(?:square|sq)\.? (\w+)|(\w+) squared\b", r"\1\2^2"),
-        (r"\b(?:cubic|cu)\.? (\w+)|(\w+) cubed\b", r"\1\2^3"),
-    )
-]
+SPELLED = (
+    (r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r" \1 "),
+    (r"\^\\circ\s*([CF])?\b", r" °\1 "),
+    (r"\\usd", "usd"),
+    (r"\bmph\b", "miles/hour"),
+    (r"\bper\b", "/"),
+    (r"(?i)\bdegrees? (?=celsius|fahrenheit)", ""),
+    (r"\b(?:square|sq)\.? (\w+)|(\w+) squared\b", r"\1\2^2"),
+    (r"\b(?:cubic|cu)\.? (\w+)|(\w+) cubed\b", r"\1\2^3"),
+)
 TOKEN = re.compile(
     r"\s*(?:(?P<word>°[CF]\b|[A-Za-zµμ]+|[€£¢°%Ω])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)"
     r"|\\cdot(?![A-Za-z])|[*·])"
@@ -117,7 +114,7 @@ def split_unit(text: str) -> tuple[str, str]:
 def parse_unit(text: str) -> Unit | None:
     """The unit that a text spells; None if it is not a known one."""
     for pattern, replacement in SPELLED:
-        text = pattern.sub(replacement, text)
+        text = re.sub(pattern, replacement, text)
     if TOKEN.sub("", text).strip():
         return None
     factor = sympy.S.One
