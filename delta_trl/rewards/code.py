@@ -1,6 +1,7 @@
 """The code reward: does the program in the completion pass its unit tests?"""
 
 import functools
+import io
 import logging
 import re
 import textwrap
@@ -27,9 +28,15 @@ BEGINS_AS_CODE = re.compile(
 DEFINED = re.compile(r"^(?:[ \t]*+(?:async +)?(?:def|class) +|(?=\w+ *(?::[^=\n]*)?=(?!=)))(\w+)", re.MULTILINE)
 CALLED = re.compile(r"(?<![\w.])(\w++)[ \t]*+\(")
 READS = re.compile(r"\b(?:input|open) *\(|\b(?:stdin|fileinput)\b|\bos\.read\b")
-CODE_IN_PROMPT = re.compile(r"(?m:^)(?:from [\w.]+ import |import \w|(?:async )?def |class |@\w).*", re.DOTALL)
-LINE = re.compile(r"[^\n]*\n|[^\n]+")
+# From the first line of code to the end of its block
+CODE_IN_PROMPT = re.compile(
+    r"(?m:^)(?:from [\w.]+ import |import \w|(?:async )?def |class |@\w)(?:(?!```).)*", re.DOTALL
+)
 FENCED = re.compile(r"^[ \t]*+(?:```|~~~)", re.MULTILINE)
+
+
+Block = tuple[int, str]
+"""Likelihood and content."""
 
 
 def likelihood(info: str) -> int:
@@ -66,9 +73,7 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     blocks = read_blocks(text)
     if not blocks or not text.strip():
         return None
-    begun = ""
-    for part in prompt.split("```"):
-        begun = "".join(CODE_IN_PROMPT.findall(part)) or begun
+    begun = "".join(CODE_IN_PROMPT.findall(prompt)[-1:])
     defined = set().union(*map(defined_names, [begun, *(content for _, content in blocks)]))
     asked = called_names(tests) & defined
     block = last_program(blocks, asked)
@@ -80,12 +85,12 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     return continued if asked <= defined_names(continued) else program
 
 
-def read_blocks(text: str) -> list[tuple[int, str]]:
+def read_blocks(text: str) -> list[Block]:
     """Likelihood and content of each fenced block that is not blank; without such blocks, the text as Python."""
-    blocks: list[tuple[int, str]] = []
+    blocks: list[Block] = []
     opening: re.Match | None = None
     lines: list[str] = []
-    for line in LINE.findall(text):
+    for line in io.StringIO(text):
         fence = FENCE.fullmatch(line)
         if opening is None and REASONING_BEGINS.search(line):
             return []  # unclosed reasoning; inside a block the tag is part of the program
@@ -125,10 +130,10 @@ def defined_names(code: str) -> set[str]:
     return set(DEFINED.findall(textwrap.dedent(code)))
 
 
-def last_program(blocks: list[tuple[int, str]], asked: set[str]) -> str:
+def last_program(blocks: list[Block], asked: set[str]) -> str:
     """The last of the blocks that suit best; see `extract_program`."""
 
-    def rank(block: tuple[int, str]) -> tuple[bool, int]:
+    def rank(block: Block) -> tuple[bool, int]:
         likely, code = block
         suits = asked <= defined_names(code) if asked else READS.search(code) is not None
         return suits, likely

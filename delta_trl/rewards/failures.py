@@ -67,8 +67,10 @@ def check_rewards(name: str, rewards: Any, completions: list | None) -> list[flo
     """
     if completions is None:
         return rewards
-    expected = f"a list of {len(completions)} finite numbers (of float32), None for what cannot be scored"
-    problem = f"The reward function '{name}' returned {rewards!r:.1000}: expected {expected}."
+    problem = (
+        f"The reward function '{name}' returned {rewards!r:.1000}: expected a list of {len(completions)} finite "
+        "numbers (of float32), None for what cannot be scored."
+    )
     try:
         numbers = [math.nan if one is None else float(one) for one in rewards]
     except (TypeError, ValueError, RuntimeError) as error:

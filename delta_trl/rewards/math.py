@@ -20,13 +20,13 @@ METRICS = {  # share of the verdicts that begin so
     "unusable_gold": ("unusable gold",),
     "not_checked": (NOT_CHECKED,),
 }
-MISSING = frozenset(("None", "nan", "NaN", "N/A", "n/a", "null", "<NA>"))  # how a column's missing values are written
+MISSING = ("None", "nan", "NaN", "N/A", "n/a", "null", "<NA>")  # how a column's missing values are written
 FORMULA = re.compile(r"\$+|\\[()\[\]]|\n|(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")  # what stands between formulas
 CLAUSE_END = re.compile(r"[,;:?]|\.(?!\d)")
 SIDES = re.compile(r"=|<|>|\\(?:le|ge|neq|leq|geq|approx)(?![A-Za-z])")
 TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:\.\d+)?|\S")
-UNORDERED = frozenset(r"( ) [ ] { } \lbrace \rbrace + * \cdot \times , 0".split())
-DIVISION = frozenset((r"\frac", r"\div", ":"))
+UNORDERED = r"( ) [ ] { } \lbrace \rbrace + * \cdot \times , 0".split()
+DIVISION = (r"\frac", r"\div", ":")
 
 
 class MathReward:

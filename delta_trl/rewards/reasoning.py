@@ -37,7 +37,7 @@ def graded_texts(completions: Completions, prompts: list | None = None, reasonin
         return [text if _is_parsed(completion) else "<think>" + text for completion, text in pairs]
     if not prompts:
         return texts
-    opened = ["".join(OPENED.findall(text[-40:])) for text in begun_texts(prompts)]
+    opened = ["".join(OPENED.findall(text)) for text in begun_texts(prompts)]
     return [tag + text for tag, text in zip(opened, texts, strict=True)]
 
 

@@ -146,7 +146,7 @@ def _is_multiple_of_pi(gold: Expression) -> bool:
 
 def _equal_scaled(gold: Quantity, answer: Quantity) -> bool:
     """Compare after converting the units. 90 degrees are π/2, with an operation more."""
-    refuse_work([gold.value], [answer.value], 1)
+    refuse_work([gold.value.text], [answer.value.text], 1)
     return same_value(number(gold.value.text) * gold.factor, number(answer.value.text) * answer.factor)
 
 

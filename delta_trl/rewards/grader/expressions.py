@@ -29,9 +29,8 @@ def equal_expressions(gold: str, answer: str) -> bool:
 
 def is_proportional(gold: Equation, answer: Equation) -> bool:
     """Whether two equations or inequalities say the same: left minus right side is proportional."""
-    sides = (gold.left, gold.right, answer.left, answer.right)
     try:
-        left, right, other_left, other_right = parse_together(*(side.text for side in sides))
+        left, right, other_left, other_right = parse_together(gold.left, gold.right, answer.left, answer.right)
         first = left - right
         second = other_left - other_right
     except (UnreadableError, TypeError):

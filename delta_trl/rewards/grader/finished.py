@@ -15,16 +15,14 @@ from .values import Equation, Number, RealSet, Term
 COMPLEX_INTEGER = re.compile(r"(?=.*i)[-+]?\s*(?:\d+|(?:\d+\s*)?i)\s*(?:[-+]\s*(?:\d+|(?:\d+\s*)?i))?")
 
 
-def refuse_work(gold: Collection[Term], answer: Collection[Term], more: float = math.inf) -> None:
+def refuse_work(gold: Collection[str], answer: Collection[str], more: float = math.inf) -> None:
     """
-    Refuse terms with an operation that leaves the work to the grader and that the gold has not, or with more than
+    Refuse texts with an operation that leaves the work to the grader and that the gold has not, or with more than
     `more` operations beyond the gold's.
     """
-    asked = [term.text for term in gold]
-    given = [term.text for term in answer]
-    for kind in work(given) - work(asked):
+    for kind in work(answer) - work(gold):
         raise RefusedError(kind)
-    if sum(map(operations, given)) > sum(map(operations, asked)) + more:
+    if sum(map(operations, answer)) > sum(map(operations, gold)) + more:
         raise RefusedError("too many operations")
 
 
@@ -35,9 +33,9 @@ def refuse_value(gold: Term, answer: Term) -> None:
             raise RefusedError("a fraction for an integer")
         return
     if isinstance(gold, Number):
-        refuse_work([gold], [answer])
+        refuse_work([gold.text], [answer.text])
         raise RefusedError("not a numeral")
-    refuse_work([gold], [answer], 1)
+    refuse_work([gold.text], [answer.text], 1)
     if COMPLEX_INTEGER.fullmatch(gold.text) and not COMPLEX_INTEGER.fullmatch(answer.text):
         raise RefusedError("not a complex integer")
 

@@ -1,6 +1,7 @@
 """The operations that are written out in a text, and what is too large to evaluate."""
 
 import re
+from collections.abc import Iterable
 
 from .brackets import depths
 from .numerals import exact
@@ -50,7 +51,7 @@ class RefusedError(Exception):
     """The answer is refused; the message says why."""
 
 
-def work(texts: list[str]) -> set[str]:
+def work(texts: Iterable[str]) -> set[str]:
     """The kinds of operations in texts that leave the work to the grader."""
     return {name for name, pattern in WORK.items() if any(re.search(pattern, text) for text in texts)}
 

@@ -6,7 +6,7 @@ import zlib
 
 import sympy
 from latex2sympy2_extended import latex2sympy
-from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig
 
 from .numerals import exact
 
@@ -57,10 +57,9 @@ def parse(text: str, is_complex: bool) -> sympy.Basic | sympy.MatrixBase:
     text = ODD_ROOT.sub(r"(-\\sqrt[\1]{\2})", text)
     try:
         expression = latex2sympy(
-            normalize_latex(with_symbols(text), LATEX),
+            with_symbols(text),
             is_real=True,
-            convert_degrees=False,
-            normalization_config=None,
+            normalization_config=LATEX,
             conversion_config=ConversionConfig(lowercase_symbols=False),
         )
         decimals = expression.atoms(sympy.Float)

@@ -16,7 +16,7 @@ PARENT_CHECK_SECONDS = 2.0
 GRACE_SECONDS = 1.0
 
 
-def read_job(pipe: Connection, parent_pid: int) -> dict | None:
+def read_job(pipe: Connection, parent_pid: int) -> list | None:
     """
     The next job, or None when the parent has gone.
 
@@ -49,9 +49,10 @@ def main(descriptor: int, parent_pid: int) -> None:
         pipe.send_bytes(json.dumps(verdict).encode())
         if (job := read_job(pipe, parent_pid)) is None:
             return
-        signal.setitimer(signal.ITIMER_REAL, job["timeout"] + GRACE_SECONDS)
+        gold, answer, seconds = job
+        signal.setitimer(signal.ITIMER_REAL, seconds + GRACE_SECONDS)
         try:
-            verdict = judge(job["gold"], job["answer"])
+            verdict = judge(gold, answer)
         except MemoryError:
             verdict = "memory"
         except Exception as error:  # sympy may raise anything on nonsense; counted as a failed check

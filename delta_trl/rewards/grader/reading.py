@@ -73,7 +73,7 @@ class Target(NamedTuple):
 
     text: str
     readings: Readings
-    bound: str | None = None
+    bound: str | None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -106,7 +106,7 @@ def _is_readable(value: Value) -> bool:
         case Tuple() | Collection():
             return all(any(map(_is_readable, item)) for item in value.items)
         case Equation():
-            return _is_readable(value.left) and _is_readable(value.right)
+            return _is_readable(Expression(value.left)) and _is_readable(Expression(value.right))
     return True
 
 
@@ -271,7 +271,7 @@ def _read_sides(text: str) -> Readings:
     left, right = sides
     name = _name(left)
     readings = read(left if _name(right) and not name else right)
-    return (Equation(Expression(left), "=", Expression(right), name, readings), *readings)
+    return (Equation(left, "=", right, name, readings), *readings)
 
 
 def _read_rounded(first: str, rounded: list[str]) -> Readings:
@@ -305,7 +305,7 @@ def _read_inequality(text: str) -> Readings:
     sign = INEQUALITY.findall(text)[0]
     if sign in TURNED:
         sides.reverse()
-    left, right = map(Expression, sides)
+    left, right = sides
     return (Equation(left, TURNED.get(sign, sign), right),)
 
 

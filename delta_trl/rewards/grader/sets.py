@@ -9,7 +9,7 @@ from .brackets import split_top_level
 from .expressions import number
 from .lists import AND, INEQUALITY, NAME, OR, SEPARATOR, read_list, split_elements
 from .parsing import UnreadableError
-from .values import RealSet, Term, read_term
+from .values import RealSet
 
 
 SET_SIGN = re.compile(r"\\(?:cup|cap|setminus|mathbb|emptyset)(?![A-Za-z])")
@@ -33,11 +33,11 @@ def read_set(text: str) -> RealSet | None:
 def _set(text: str) -> RealSet:
     if builder := BUILDER.fullmatch(text):
         inner = _set(builder[2])
-        return RealSet(inner.points, None, inner.bounds)
+        return RealSet(inner.points, inner.bounds)
     if excluded := EXCLUDED.fullmatch(text):
         elements = split_elements(excluded[2])
-        return RealSet(sympy.S.Reals - sympy.FiniteSet(*map(_bound, elements)), excluded[1], _terms(elements))
-    for sign, join in JOINS:
+        return RealSet(sympy.S.Reals - sympy.FiniteSet(*map(_bound, elements)), _finite(elements), excluded[1])
+    for sign, join in JOINS.items():
         pieces = split_top_level(text, sign)
         if len(pieces) > 1:
             return _joined(pieces, join)
@@ -54,7 +54,7 @@ def _joined(pieces: list[str], join: Callable[..., sympy.Set]) -> RealSet:
     (name,) = {one.name for one in sets} - {None} or {None}
     points = join(*(one.points for one in sets))
     bounds = frozenset().union(*(one.bounds for one in sets))
-    return RealSet(points, name, bounds)
+    return RealSet(points, bounds, name)
 
 
 def _listed(*sets: sympy.Set) -> sympy.Set:
@@ -63,22 +63,22 @@ def _listed(*sets: sympy.Set) -> sympy.Set:
     return sympy.Union(*sets) if both.is_empty else both
 
 
-JOINS: tuple[tuple[re.Pattern, Callable[..., sympy.Set]], ...] = (
-    (re.compile(rf"{OR}|\\cup(?![A-Za-z])"), sympy.Union),
-    (re.compile(r"\\setminus(?![A-Za-z])"), sympy.Complement),
-    (re.compile(rf"\s*,?\s*{AND}"), sympy.Intersection),
-    (SEPARATOR, _listed),
-)
+JOINS: dict[re.Pattern, Callable[..., sympy.Set]] = {
+    re.compile(rf"{OR}|\\cup(?![A-Za-z])"): sympy.Union,
+    re.compile(r"\\setminus(?![A-Za-z])"): sympy.Complement,
+    re.compile(rf"\s*,?\s*{AND}"): sympy.Intersection,
+    SEPARATOR: _listed,
+}
 
 
 def _of_brackets(text: str) -> RealSet:
     r"""The set of `(1, 2]` or `\{1, 2\}`."""
     brackets, elements = read_list(text)
     if brackets == "\\lbrace\\rbrace":
-        return RealSet(sympy.FiniteSet(*map(_bound, elements)), None, _terms(elements))
+        return RealSet(sympy.FiniteSet(*map(_bound, elements)), _finite(elements))
     start, end = map(_bound, elements)
     opening, closing = list(brackets)
-    return RealSet(sympy.Interval(start, end, opening == "(", closing == ")"), None, _terms(elements))
+    return RealSet(sympy.Interval(start, end, opening == "(", closing == ")"), _finite(elements))
 
 
 def _of_inequality(text: str) -> RealSet:
@@ -95,7 +95,7 @@ def _of_inequality(text: str) -> RealSet:
         end = bound if is_below else sympy.oo
         is_open = sign in "<>"
         points &= sympy.Interval(start, end, is_open, is_open)
-    return RealSet(points, name, _terms(side for side in sides if side != name))
+    return RealSet(points, _finite(side for side in sides if side != name), name)
 
 
 def _bound(text: str) -> sympy.Expr:
@@ -105,5 +105,5 @@ def _bound(text: str) -> sympy.Expr:
     return value
 
 
-def _terms(bounds: Iterable[str]) -> frozenset[Term]:
-    return frozenset(read_term(bound) for bound in bounds if "\\infty" not in bound)
+def _finite(bounds: Iterable[str]) -> frozenset[str]:
+    return frozenset(bound for bound in bounds if "\\infty" not in bound)

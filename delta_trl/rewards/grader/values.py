@@ -97,20 +97,20 @@ class Collection:
 
 @dataclass(frozen=True)
 class RealSet:
-    """A set of real numbers, with the name of its variable and its finite bounds as they are written."""
+    """A set of real numbers, with its finite bounds as they are written, and the name of its variable."""
 
     points: sympy.Set
+    bounds: frozenset[str] = frozenset()
     name: str | None = None
-    bounds: frozenset[Term] = frozenset()
 
 
 @dataclass(frozen=True)
 class Equation:
     """Two sides with a sign between them: `=`, `<`, `\\le` or `\\neq`. `value` is what the right side says."""
 
-    left: Expression
+    left: str
     sign: str
-    right: Expression
+    right: str
     name: str | None = None  # if the left side only names the value
     value: "Readings" = ()
 
@@ -119,10 +119,10 @@ class Equation:
         """Whether the left side is an expression of unknowns, and no name or operation: `x + y`, `x^2`."""
         if self.sign != "=":
             return True
-        if NO_TERM.match(self.left.text):
+        if NO_TERM.match(self.left):
             return False
         try:
-            (left,) = parse_together(self.left.text)
+            (left,) = parse_together(self.left)
         except UnreadableError:
             return False
         return isinstance(left, (sympy.Add, sympy.Mul, sympy.Pow)) and bool(left.free_symbols)

@@ -11,7 +11,7 @@ SYNONYMS = {
     "convergent": "converges",
 }  # fmt: skip
 SYMBOLS = {"no solution": r"\emptyset", "all real numbers": r"(-\infty,\infty)", "infinity": r"\infty"}
-DROPPED = frozenset("a an the is are it answer and".split())
+DROPPED = "a an the is are it answer and".split()
 WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'\"`{}$\\~=()-]|_")
 CHOICE = re.compile(r"(?:option|choice|answer)?\s*\(?\s*([A-J])\s*\)?\s*[.:)]?", re.IGNORECASE)
 LABELLED = re.compile(r"(?:[Oo]ption\s*|[Cc]hoice\s*)?(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL)

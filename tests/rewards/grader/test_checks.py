@@ -119,8 +119,8 @@ def test_a_worker_waits_for_jobs_as_long_as_its_parent_is_there(monkeypatch):
     jobs, host = multiprocessing.Pipe()
     with jobs, host:
         assert process.read_job(jobs, parent_pid=os.getppid() + 1) is None  # though the pipe is open
-        threading.Timer(0.1, host.send_bytes, [b'{"gold": "1"}']).start()
-        assert process.read_job(jobs, parent_pid=os.getppid()) == {"gold": "1"}
+        threading.Timer(0.1, host.send_bytes, [b'["1"]']).start()
+        assert process.read_job(jobs, parent_pid=os.getppid()) == ["1"]
         host.close()
         assert process.read_job(jobs, parent_pid=os.getppid()) is None
 
