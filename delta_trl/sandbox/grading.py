@@ -38,7 +38,7 @@ class Grade:
 
     @property
     def graded(self) -> bool:
-        return self.verdict != Outcome.SANDBOX_ERROR.value
+        return self.verdict != Outcome.SANDBOX_ERROR
 
     def __str__(self) -> str:
         if self.failed_test is None:
@@ -74,8 +74,8 @@ def grade(
 
 def summarize(verdicts: dict[int, str], total: int) -> Grade:
     """The grade of a program, from the verdicts of the tests that ran."""
-    if Outcome.SANDBOX_ERROR.value in verdicts.values():
-        return Grade(0, total, Outcome.SANDBOX_ERROR.value)
+    if Outcome.SANDBOX_ERROR in verdicts.values():
+        return Grade(0, total, Outcome.SANDBOX_ERROR)
     failed = [test for test, verdict in verdicts.items() if verdict != "passed"]
     passed = len(verdicts) - len(failed)
     if not failed:
@@ -106,7 +106,9 @@ def grade_cases(
     in_batch: dict[int, bool] = {}  # whether cases pass there, as far as it came
     for case in cases:
         failures = [verdict for verdict in verdicts.values() if verdict != "passed"]
-        if failures and (stop_at_failure or failures.count("timeout") >= MAX_TIMEOUTS or "sandbox error" in failures):
+        if failures and (
+            stop_at_failure or failures.count(Outcome.TIMEOUT) >= MAX_TIMEOUTS or Outcome.SANDBOX_ERROR in failures
+        ):
             break
         if case == 1 and together and sandbox.is_local:
             result = sandbox.execute([tests.job(code, cases)], limits)
@@ -115,7 +117,7 @@ def grade_cases(
             verdicts[case] = "passed"
         else:
             result = sandbox.execute([tests.job(code, range(case, case + 1))], limits)
-            verdicts[case] = result.outcome.value
+            verdicts[case] = result.outcome
             if result.outcome is Outcome.OK:
                 verdicts[case] = "passed" if tests.passes_alone(result, case) else "wrong answer"
         for other in (0, case):
@@ -130,13 +132,7 @@ def grade_suite(
     """One execution: the tests in one process, the program in another."""
     if not sandbox.is_local:
         raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
-    tests = {
-        "kind": "suite",
-        "setup": suite.setup,
-        "units": suite.units,
-        "entry_point": suite.entry_point,
-        "stop_at_failure": stop_at_failure,
-    }
+    tests = {"kind": "suite", "stop_at_failure": stop_at_failure, **vars(suite)}
     result = sandbox.execute([tests, {"kind": "program", "code": code}], limits)
     report = load_report(b"".join(result.reports))
     if "unusable" in report:
@@ -146,7 +142,7 @@ def grade_suite(
     for test, one in enumerate(report.get("passed", [])):
         verdicts[test] = VERDICTS.get(one, "exception")
     if result.outcome is not Outcome.OK:
-        verdicts[min(len(verdicts), total - 1)] = result.outcome.value
+        verdicts[min(len(verdicts), total - 1)] = result.outcome
     elif len(verdicts) < total and set(verdicts.values()) <= {"passed"}:
         verdicts[len(verdicts)] = "exception"  # the tests ended before this one ran
     return summarize(verdicts, total)

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -46,7 +47,7 @@ class TierError(WorkerError):
 
 def package_directories() -> list[str]:
     """The directories that may hold `PACKAGES`, beside much that programs must not import."""
-    return without_repeats([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    return sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
 def readable_paths() -> list[str]:
@@ -57,12 +58,7 @@ def readable_paths() -> list[str]:
         for name in PACKAGES:
             package = os.path.join(site, name)
             paths += [package, f"{package}.libs"]
-    existing = [os.path.abspath(path) for path in paths if os.path.exists(path)]
-    return without_repeats(existing)
-
-
-def without_repeats(paths: list[str]) -> list[str]:
-    return list(dict.fromkeys(paths))
+    return sorted({os.path.abspath(path) for path in paths if os.path.exists(path)})
 
 
 class Worker:
@@ -128,10 +124,8 @@ class Worker:
                 raise WorkerError(f"A sandbox worker is gone: {error}") from error
             reply = self._receive(limits.wall_seconds * 2 + GRACE_SECONDS)
             self.reusable = reply["reusable"]
-            if reply["timed_out"] and any(map(size_of, files[::4])):  # a process empties its job when it begins
-                raise WorkerError("A process of the sandbox had no time to begin.")
             cases = jobs[0].get("inputs", [""])
-            return read_result(reply, files[1:4], limits, len(cases))
+            return read_result(reply["ends"], files, limits, len(cases))
         finally:
             for descriptor in files:
                 os.close(descriptor)
@@ -173,20 +167,22 @@ def size_of(descriptor: int) -> int:
     return os.fstat(descriptor).st_size
 
 
-def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Result:
-    """The result of the first process, from its stdout, stderr and reports (at most one for each case)."""
-    processes = reply["processes"]
-    over_time = reply["timed_out"] or any(one["cpu_seconds"] >= limits.cpu_seconds for one in processes)
-    if any(one["killed"] for one in processes) and not over_time:
+def read_result(ends: list, files: list[int], limits: Limits, cases: int) -> Result:
+    """The result of the first process, from how each ended and its files; it has at most one report for each case."""
+    codes = [code for code, _ in ends]
+    status = codes[0]
+    if status is None and any(map(size_of, files[::4])):  # a process empties its job when it begins
+        raise WorkerError("A process of the sandbox had no time to begin.")
+    over_time = status is None or any(seconds >= limits.cpu_seconds for _, seconds in ends)
+    if -signal.SIGKILL in codes and not over_time:
         # by a kernel short of memory, or by itself before the program began: a program cannot send signals
         raise WorkerError("A process of the sandbox could not begin, or was killed from outside.")
-    stdout, stderr, reports = files
+    _, stdout, stderr, reports, *_ = files
     end_of_errors = os.pread(stderr, STDERR_BYTES, max(0, size_of(stderr) - STDERR_BYTES))
     last_line = end_of_errors.rstrip().rpartition(b"\n")[2]
-    status = os.waitstatus_to_exitcode(processes[0]["status"])
     if over_time:
         outcome = Outcome.TIMEOUT
-    elif max(map(size_of, files)) >= OUTPUT_BYTES:
+    elif max(map(size_of, (stdout, stderr, reports))) >= OUTPUT_BYTES:
         outcome = Outcome.OUTPUT_LIMIT
     elif status == 0:
         outcome = Outcome.OK

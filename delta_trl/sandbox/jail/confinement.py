@@ -93,14 +93,15 @@ def hold_library(sites: list[str]) -> None:
 def become_a_spare_user() -> None:
     spare = FIRST_SPARE_UID + random.SystemRandom().randrange(SPARE_UIDS)
     os.setgroups([])
-    for identity in (spare, namespaces.NOBODY):
-        try:
-            os.setresgid(identity, identity, identity)
-            os.setresuid(identity, identity, identity)
-            return
-        except OSError:
-            if identity == namespaces.NOBODY:
-                raise
+    try:
+        become(spare)
+    except OSError:
+        become(namespaces.NOBODY)
+
+
+def become(identity: int) -> None:
+    os.setresgid(identity, identity, identity)
+    os.setresuid(identity, identity, identity)
 
 
 def empty(directory: str) -> bool:

@@ -16,6 +16,7 @@ import functools
 import io
 import itertools
 import json
+import operator
 import sys
 import threading
 import types
@@ -35,14 +36,13 @@ def event_loop() -> Any:
     return asyncio.new_event_loop()
 
 
-OPERATIONS = {
-    "call": lambda function, *args, **kwargs: function(*args, **kwargs),
-    "type": lambda value: type(value),
+OPERATIONS: dict[str, Callable] = {
     "await": lambda coroutine: event_loop().run_until_complete(coroutine),
     # The end is an empty list. An end that came from a function would end a loop of the tests early.
     "next": lambda iterator: list(itertools.islice(iterator, 1)),
-    **{function.__name__: function for function in (getattr, setattr, len, iter, bool, str, repr, isinstance)},
 }
+for function in (operator.call, type, isinstance, getattr, setattr, len, iter, bool, str, repr):
+    OPERATIONS[function.__name__] = function
 BUILTINS = {name: value for name, value in vars(builtins).items() if callable(value) and not name.startswith("_")}
 EXCEPTIONS = {
     name: value

@@ -6,6 +6,7 @@ and compares. A forged result is an answer like any other.
 
 import atexit
 import collections
+import contextlib
 import functools
 import json
 import os
@@ -15,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ..calls import call, compile_program, new_module
+from ..calls import FILE_NAME, call, compile_program, new_module
 from .confinement import RESULT, empty
 
 
@@ -25,7 +26,7 @@ def run_stdin(job: dict) -> int:
     def run_case(text: str) -> None:
         open_streams(text)
         module = new_module("__main__")
-        sys.argv[:] = [module.__file__ or ""]
+        sys.argv[:] = [FILE_NAME]
         sys.setrecursionlimit(1000)  # Python's default
         exec(job["code"], module.__dict__)
 
@@ -43,7 +44,7 @@ def run_calls(job: dict) -> int:
 
     def report(status: int) -> None:
         if status != 0:
-            write_line({"status": status})
+            write(b"\n")  # no value
 
     return run_cases(job, run_case, report)
 
@@ -123,26 +124,17 @@ def finish(status: int) -> int:
     if threading.active_count() > 1:
         status = guarded(threading._shutdown) or status  # type: ignore[attr-defined]  # private
     guarded(atexit._run_exitfuncs)
-    status = flush(sys.stdout, sys.stderr) or status
+    for stream in (sys.stdout, sys.stderr):
+        status = guarded(functools.partial(flush, stream)) or status
     guarded(lambda: vars(sys.modules["__main__"]).clear())
-    return flush(sys.__stdout__) or status  # a replacement for sys.stdout may need what is deleted now
+    # a replacement for sys.stdout may need what is deleted now
+    return guarded(functools.partial(flush, sys.__stdout__)) or status
 
 
-def flush(*streams: Any) -> int:
-    status = 0
-    for stream in streams:
-        if stream is not None and not is_closed(stream):
-            status = guarded(stream.flush) or status
-    return status
-
-
-def is_closed(stream: Any) -> bool:
-    try:
-        return stream.closed
-    except AttributeError:  # a program's own
-        return False
-    except ValueError:  # detached: another stream has its content
-        return True
+def flush(stream: Any) -> None:
+    with contextlib.suppress(ValueError):  # it is closed, or detached: another stream has its content
+        if stream is not None:
+            stream.flush()
 
 
 def open_streams(text: str) -> None:

@@ -92,17 +92,12 @@ class Approx:
         return self._is_near(codec.without_arrays(actual), self.expected)
 
     def _is_near(self, actual: Any, expected: Any) -> bool:
-        both = (actual, expected)
-        if all_are(both, (int, float)):
-            return self.is_near_number(*both)
-        if all_are(both, (list, tuple)):
-            same_length = len(actual) == len(expected)
-            return same_length and all(map(self._is_near, *both))
+        match actual, expected:
+            case int() | float(), int() | float():
+                return self.is_near_number(actual, expected)
+            case list() | tuple(), list() | tuple():
+                return len(actual) == len(expected) and all(map(self._is_near, actual, expected))
         return actual == expected
-
-
-def all_are(values: Iterable, kinds: tuple[type, ...]) -> bool:
-    return all(isinstance(value, kinds) for value in values)
 
 
 MODULE = types.ModuleType("pytest")

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import functools
 import os
+import platform
 import socket
 import struct
 import termios
@@ -50,8 +51,7 @@ getrlimit 97 163, getrusage 98 165, sysinfo 99 179, getrandom 318 278
 # by their arguments, as are open and openat
 clone 56 220, clone3 435 435, ioctl 16 29, fcntl 72 25, prlimit64 302 261, socketpair 53 199, sendto 44 206
 """
-MACHINES = ("x86_64", "aarch64")  # the columns
-AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # in the order of the columns
 
 LOAD, AND, RETURN = 0x20, 0x54, 0x06
 JUMP, JUMP_EQUAL, JUMP_GREATER_EQUAL = 0x05, 0x15, 0x35
@@ -102,7 +102,7 @@ CONDITIONS = {
 
 def call_numbers(machine: str) -> dict[str, int]:
     """The numbers of the calls that an architecture has, by their names."""
-    column = MACHINES.index(machine)
+    column = list(AUDIT_ARCHITECTURES).index(machine)
     numbers = {}
     for line in CALLS.splitlines():
         if line.startswith("#"):
@@ -115,7 +115,7 @@ def call_numbers(machine: str) -> dict[str, int]:
 
 
 @functools.cache
-def build(machine: str) -> bytes:
+def build(machine: str = platform.machine()) -> bytes:
     """The filter of an architecture: that of every process."""
     bodies = {number: _body(name) for name, number in call_numbers(machine).items()}
     program = [

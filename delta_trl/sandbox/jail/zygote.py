@@ -10,7 +10,6 @@ import gc
 import importlib
 import json
 import os
-import platform
 import resource
 import select
 import signal
@@ -85,7 +84,7 @@ def preload() -> int:
 
 def prepare(jail: Jail) -> None:
     """Prepare for forks. Runs before the worker reports that it is ready, so that a failure shows then."""
-    seccomp.build(platform.machine())  # once for all children
+    seccomp.build()  # once for all children
     for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
         del sys.modules[name]  # programs must not import this package
     gc.collect()
@@ -99,20 +98,20 @@ def serve(channel: socket.socket, jail: Jail) -> None:
         message, descriptors, _, _ = socket.recv_fds(channel, 65536, MAX_DESCRIPTORS)
         if not message:
             return
-        reply = execute(json.loads(message), descriptors, channel, jail)
+        ends = execute(json.loads(message), descriptors, channel, jail)
         for descriptor in descriptors:
             os.close(descriptor)
-        reply["reusable"] = jail.temporary is None or empty(jail.temporary)
+        reply = {"ends": ends, "reusable": jail.temporary is None or empty(jail.temporary)}
         channel.send(json.dumps(reply).encode())
 
 
-def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> dict:
+def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> list:
     """
     Run one process, or a pair that a socket links; the second of a pair is ended when the first ends. The clock starts
     here: nothing that a program does gives it more time.
 
     Returns:
-        `dict`: `timed_out`, and `processes`, see `end`.
+        `list`: Of each process, what `end` returns.
     """
     limits = request["limits"]
     if jail.tasks is not None:  # threads count per user there, so add those that exist
@@ -129,14 +128,13 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     for link in links:
         if link is not None:  # each process has its end, and notices when the other one ends
             link.close()
-    main_process, *others = pids
-    timed_out = not has_ended(main_process, request["wall_seconds"], channel)
-    processes = [end(main_process)]
-    for pid in others:
-        if not timed_out:
-            has_ended(pid, END_SECONDS, channel)
-        processes.append(end(pid))
-    return {"processes": processes, "timed_out": timed_out}
+    ends = []
+    seconds = request["wall_seconds"]
+    for pid in pids:
+        wait_for(pid, seconds, channel)
+        ends.append(end(pid))
+        seconds = END_SECONDS
+    return ends
 
 
 def existing_threads(loadavg: int) -> int:
@@ -145,27 +143,21 @@ def existing_threads(loadavg: int) -> int:
     return int(tasks.partition(b"/")[2])
 
 
-def has_ended(pid: int, seconds: float, channel: socket.socket) -> bool:
-    """Wait for the end of a process; False if it has not come by then. Waits no longer than the trainer lives."""
+def wait_for(pid: int, seconds: float, channel: socket.socket) -> None:
+    """Wait for the end of a process, for some time, but no longer than the trainer lives."""
     descriptor = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     poll.register(channel, select.POLLHUP | select.POLLRDHUP)
-    events = poll.poll(seconds * 1000)
+    poll.poll(seconds * 1000)
     os.close(descriptor)
-    return bool(events)
 
 
-def end(pid: int) -> dict:
-    """
-    End a process that may have ended by itself, and reap it.
-
-    Returns:
-        `dict`: Its `status` as from wait4, `cpu_seconds`, and whether it was `killed` by something else.
-    """
+def end(pid: int) -> tuple[int | None, float]:
+    """End and reap a process. Return its exit code, `None` if it had not ended, and its processor time in seconds."""
     ended, status, usage = os.wait4(pid, os.WNOHANG)
-    killed = ended == pid and status == signal.SIGKILL
+    code = os.waitstatus_to_exitcode(status) if ended else None
     if not ended:
         os.kill(pid, signal.SIGKILL)
-        _, status, usage = os.wait4(pid, 0)
-    return {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "killed": killed}
+        _, _, usage = os.wait4(pid, 0)
+    return code, usage.ru_utime + usage.ru_stime
