@@ -72,15 +72,15 @@ def grade(
     return grade_cases(sandbox, code, tests, limits, stop_at_failure)
 
 
-def summarize(verdicts: dict[int, str], total: int) -> Grade:
+def summarize(verdicts: list[str], total: int) -> Grade:
     """The grade of a program, from the verdicts of the tests that ran."""
-    if Outcome.SANDBOX_ERROR in verdicts.values():
+    if Outcome.SANDBOX_ERROR in verdicts:
         return Grade(0, total, Outcome.SANDBOX_ERROR)
-    failed = [test for test, verdict in verdicts.items() if verdict != "passed"]
+    failed = [test for test, verdict in enumerate(verdicts) if verdict != "passed"]
     passed = len(verdicts) - len(failed)
     if not failed:
         return Grade(passed, total, "passed")
-    first = min(failed)
+    first = failed[0]
     return Grade(passed, total, verdicts[first], failed_test=first + 1)
 
 
@@ -102,10 +102,10 @@ def grade_cases(
     guesses for every case.
     """
     cases = range(len(tests.inputs))
-    verdicts: dict[int, str] = {}
+    verdicts: list[str] = []
     in_batch: dict[int, bool] = {}  # whether cases pass there, as far as it came
     for case in cases:
-        failures = [verdict for verdict in verdicts.values() if verdict != "passed"]
+        failures = [verdict for verdict in verdicts if verdict != "passed"]
         if failures and (
             stop_at_failure or failures.count(Outcome.TIMEOUT) >= MAX_TIMEOUTS or Outcome.SANDBOX_ERROR in failures
         ):
@@ -114,12 +114,13 @@ def grade_cases(
             result = sandbox.execute([tests.job(code, cases)], limits)
             in_batch = dict(enumerate(tests.passes(result, cases)))
         if in_batch.get(case):
-            verdicts[case] = "passed"
+            verdicts.append("passed")
         else:
             result = sandbox.execute([tests.job(code, range(case, case + 1))], limits)
-            verdicts[case] = result.outcome
+            verdict: str = result.outcome
             if result.outcome is Outcome.OK:
-                verdicts[case] = "passed" if tests.passes_alone(result, case) else "wrong answer"
+                verdict = "passed" if tests.passes_alone(result, case) else "wrong answer"
+            verdicts.append(verdict)
         for other in (0, case):
             if verdicts[other] == "passed" and in_batch.get(other) is False:  # another answer alone
                 return grade_cases(sandbox, code, tests, limits, stop_at_failure, together=False)
@@ -138,11 +139,9 @@ def grade_suite(
     if "unusable" in report:
         raise TestsError(f"The tests cannot be used: {report['unusable']}")
     total = report.get("total", len(suite.units))
-    verdicts: dict[int, str] = {}
-    for test, one in enumerate(report.get("passed", [])):
-        verdicts[test] = VERDICTS.get(one, "exception")
+    verdicts = [VERDICTS.get(one, "exception") for one in report.get("passed", [])]
     if result.outcome is not Outcome.OK:
-        verdicts[min(len(verdicts), total - 1)] = result.outcome
-    elif len(verdicts) < total and set(verdicts.values()) <= {"passed"}:
-        verdicts[len(verdicts)] = "exception"  # the tests ended before this one ran
+        verdicts = [*verdicts[: total - 1], result.outcome]
+    elif len(verdicts) < total and set(verdicts) <= {"passed"}:
+        verdicts.append("exception")  # the tests ended before this one ran
     return summarize(verdicts, total)

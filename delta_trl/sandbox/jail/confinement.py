@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from . import landlock, libc, namespaces
 
 
-DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+DEVICES = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"]
 # Descriptors of a child after the standard ones: for its reports to the host, for the link to the other process of a
 # pair, and (from `LIBRARY` on) for the directories of the library.
 RESULT = 3
@@ -51,18 +51,17 @@ def confine(tier: str, readable: list[str], sites: list[str], temporary: str) ->
     Raises:
         OSError: If a part of the tier cannot be set up.
     """
-    devices = [path for path in DEVICES if os.path.exists(path)]
     jail = Jail()
     may_change_user = namespaces.may_change_user()  # asked while /proc can be read
     if tier == "A":
-        namespaces.build_root(readable, devices, temporary)
+        namespaces.build_root(readable, DEVICES, temporary)
         jail.temporary = temporary
     elif may_change_user:
         hold_library(sites)
     else:
         jail.tasks = os.open("/proc/loadavg", os.O_RDONLY)
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-    landlock.restrict(readable, devices, [temporary] if jail.temporary else [])
+    landlock.restrict(readable, DEVICES, [temporary] if jail.temporary else [])
     if may_change_user:  # after Landlock: only root may be able to reach the library by its path
         become_a_spare_user()
     libc.call("capset", struct.pack("Ii", CAPABILITIES_VERSION_3, 0), bytes(24))

@@ -52,7 +52,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            rights &= EXECUTE | WRITE_FILE | READ_FILE
+            rights &= ~READ_DIR
         rule = struct.pack("=Qi", rights, descriptor)
         libc.call("landlock_add_rule", ruleset, RULE_PATH_BENEATH, rule, 0)
     finally:

@@ -23,6 +23,7 @@ MODULE = "tests"  # names of the modules of the tests and of the program
 SOLUTION = "solution"
 TESTS_FILE = "/tests/test_solution.py"  # not where the program can write: tests put their folder first on the path
 NAN = re.compile(r"(?<![a-z])(?:is_?)?nan", re.IGNORECASE)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CHECK = "check"  # what HumanEval's tests call their function
 PYTEST_NAME = re.compile(r"pytest\.(?:mark\.)?\w+")
 # Names that tests use without importing them, since many programs import them. The tests get their own.
@@ -60,7 +61,7 @@ def run(job: dict) -> int:
     sys.modules["pytest"] = pytest_names.MODULE
     texts = [job["setup"], *job["units"]]
     try:
-        source = Source.read(texts, job["entry_point"])
+        source = Source(texts, job["entry_point"])
     except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_line({"unusable": str(error) or type(error).__name__})
         return 0
@@ -114,58 +115,50 @@ class Unit(NamedTuple):
         return max(1, len(self.functions))
 
 
-class Source(NamedTuple):
+class Source:
     """
     Tests that are code, and where each of their global names comes from. Only the tests decide this: a program that
     also defines `isclose`, `Counter` or `all` does not replace theirs.
 
+    `own` are the program's names; if the tests define one of them, theirs is used from there on. `others` is what the
+    tests use without defining it: Python's, star imports, what judges import.
+
     Args:
-        setup (`ast.Module`): What to run first.
-        units (`list[Unit]`): The tests.
+        texts (`list[str]`): The tests' source; the first text is the setup.
         entry_point (`str | None`): What `check` is called with: `f`, or `Solution().f`.
-        own (`set[str]`): The program's names. If the tests define one of them, theirs is used from there on.
-        others (`dict[str, Any]`): What the tests use without defining it: Python's, star imports, what judges import.
+
+    Raises:
+        SyntaxError, ImportError: If they are not Python, or import what is not there.
+        UnusableError: If it is not clear which names are the program's, or a test would not be run.
     """
 
-    setup: ast.Module
-    units: list[Unit]
-    entry_point: str | None
-    own: set[str]
-    others: dict[str, Any]
-
-    @classmethod
-    def read(cls, texts: list[str], entry_point: str | None) -> "Source":
-        """
-        From the tests' source; the first text is the setup.
-
-        Raises:
-            SyntaxError, ImportError: If they are not Python, or import what is not there.
-            UnusableError: If it is not clear which names are the program's, or a test would not be run.
-        """
+    def __init__(self, texts: list[str], entry_point: str | None):
         cleaned = Cleaned()
         modules = [cleaned.visit(ast.parse(text)) for text in texts]
         nodes = [node for module in modules for node in ast.walk(module)]
         read, bound = global_names(map(ast.unparse, modules))
-        setup, *units = [Unit(module, functions_to_run(module, read, entry_point)) for module in modules]
         called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        self.setup, *self.units = [Unit(module, functions_to_run(module, read, entry_point)) for module in modules]
+        self.entry_point = entry_point
         helpers = helpers_beside(called)
         pythons = vars(builtins) | {"type": handles.class_of, "__file__": TESTS_FILE}
-        others = helpers | pythons | cleaned.starred
-        undefined = read - bound - others.keys()
+        self.others = helpers | pythons | cleaned.starred
+        undefined = read - bound - self.others.keys()
         if entry_point:
-            own = {entry_point.partition("().")[0]} - bound
-            if any(CHECK in unit.functions for unit in units):  # it gets the function: a `sum` in it is Python's
-                own -= others.keys()
+            self.own = {entry_point.partition("().")[0]} - bound
+            if any(CHECK in unit.functions for unit in self.units):  # it gets the function: a `sum` in it is Python's
+                self.own -= self.others.keys()
         elif any(isinstance(node, ast.ImportFrom) and node.module == SOLUTION for node in nodes):
-            own = set()
+            self.own = set()
         else:
-            own = undefined or first_of(called - bound, [helpers, cleaned.starred, pythons]) or read & bound
-        missing = (undefined - own) | pytest_names_of(nodes).difference(pytest_names.OFFERED)
+            self.own = undefined or first_of(called - bound, [helpers, cleaned.starred, pythons]) or read & bound
+        attributes = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)]
+        of_pytest = set(filter(PYTEST_NAME.fullmatch, attributes))
+        missing = (undefined - self.own) | of_pytest.difference(pytest_names.OFFERED)
         if missing:
             raise UnusableError(f"they neither define nor import {sorted(missing)}")
-        for name in own & others.keys():
-            del others[name]
-        return cls(setup.module, units, entry_point, own, others)
+        for name in self.own & self.others.keys():
+            del self.others[name]
 
     @property
     def total(self) -> int:
@@ -182,7 +175,7 @@ class Source(NamedTuple):
             for name in self.own:
                 with contextlib.suppress(AttributeError):
                     setattr(module, name, getattr(solution, name))
-            run_text(self.setup)
+            run_text(self.setup.module)
 
         def run_text(text: ast.Module) -> None:
             exec(compile(ast.fix_missing_locations(text), TESTS_FILE, "exec"), vars(module))
@@ -253,12 +246,6 @@ def helpers_beside(called: set[str]) -> dict[str, Any]:
     return {name: value for name, value in helpers.items() if name not in called or not inspect.ismodule(value)}
 
 
-def pytest_names_of(nodes: list[ast.AST]) -> set[str]:
-    """The names of pytest that the tests use, such as `pytest.mark.skip`."""
-    attributes = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)]
-    return set(filter(PYTEST_NAME.fullmatch, attributes))
-
-
 class Cleaned(ast.NodeTransformer):
     """
     Takes out star imports, because their names are among the tests' others or the program's, and what stands under
@@ -305,18 +292,18 @@ def functions_to_run(module: ast.Module, read: set[str], entry_point: str | None
     """
     found = []
     for one in module.body:
-        if not isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if not isinstance(one, (*FUNCTIONS, ast.ClassDef)):
             continue
-        is_check = one.name == CHECK and entry_point
-        is_test = one.name.startswith("test") and not isinstance(one, ast.ClassDef) and can_be_called(one)
-        if is_check or is_test:
+        if isinstance(one, FUNCTIONS) and is_test(one, entry_point):
             found.append(one.name)
         elif one.name not in read and re.search("assert|raises", ast.unparse(one)):  # unittest's are methods
             raise UnusableError(f"{one.name} would not be run: tests are functions `test…` without parameters")
     return found
 
 
-def can_be_called(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function has no parameters, or has the mark of pytest that gives them."""
+def is_test(function: ast.FunctionDef | ast.AsyncFunctionDef, entry_point: str | None) -> bool:
+    """Whether a function is `check` and has an entry point, or is `test…` and needs nothing, or has pytest's mark."""
+    if function.name == CHECK:
+        return entry_point is not None
     marks = "".join(map(ast.unparse, function.decorator_list))
-    return "parametrize" in marks or not ast.unparse(function.args)
+    return function.name.startswith("test") and ("parametrize" in marks or not ast.unparse(function.args))

@@ -54,9 +54,8 @@ def main(tier: str, readable: list[str], sites: list[str], temporary: str) -> No
         channel.send(b'{"ready": true}')
         serve(channel, jail)
     except Exception as error:
-        problem = str(error) if isinstance(error, OSError) else repr(error)
         with contextlib.suppress(OSError):  # the trainer has gone
-            channel.send(json.dumps({"fatal": problem}).encode())
+            channel.send(json.dumps({"fatal": repr(error)}).encode())
     finally:
         os._exit(0)
 
