@@ -1,6 +1,6 @@
 """
-The final hidden states of a rollout batch's tokens: kept in blocks in the device's or in main memory until the
-coefficients are computed, written in any order, read block by block; and products with them.
+The final hidden states of a rollout batch's tokens: kept in the device's or in main memory until the coefficients are
+computed, read block by block; and products with them.
 
 Whatever the states' dtype, sums are accumulated in float32 or better. States of lower precision are converted in
 pieces: on a processor, these stay in its cache. Matrix times vector is limited by memory, so nothing is gained from
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import torch
 
 
-BLOCK_BYTES = 2**28  # a power of two, because pinned memory is rounded up to one
 # Elements converted at a time: 2 MiB in float32 fit a processor's cache; a GPU is slow with many small kernels
 _PIECE = {"cpu": 2**19, "cuda": 2**25}
 
@@ -35,36 +34,9 @@ class HiddenStates:
         self.staged = staged
         self.dtype = blocks[0].dtype
 
-    @classmethod
-    def empty(
-        cls, n_tokens: int, dim: int, dtype: torch.dtype, device: torch.device, staged: bool = False
-    ) -> "HiddenStates":
-        """Memory for states that `write` fills; pinned if it is main memory of a machine with a GPU."""
-        per_block = max(1, BLOCK_BYTES // (dim * dtype.itemsize))
-        where = torch.device("cpu") if staged else device
-        pinned = staged and device.type == "cuda"
-        blocks = []
-        for start in range(0, max(n_tokens, 1), per_block):  # one block at least, which gives dim and dtype
-            n = min(per_block, n_tokens - start)
-            blocks.append(torch.empty(n, dim, dtype=dtype, device=where, pin_memory=pinned))
-        return cls(blocks, device, staged)
-
     @property
     def shape(self) -> tuple[int, int]:
         return sum(map(len, self.blocks)), self.blocks[0].size(1)
-
-    def write(self, states: torch.Tensor, ranges: list[tuple[int, int]]) -> None:
-        """Store `states` (n, d) of the tokens in `ranges`, pairs of a first number and an end."""
-        parts = states.split([last - first for first, last in ranges])  # raises if they are not as many
-        begin = 0
-        for block in self.blocks:
-            end = begin + len(block)
-            for (first, last), part in zip(ranges, parts, strict=True):
-                low = max(first, begin)
-                high = min(last, end)
-                if low < high:
-                    block[low - begin : high - begin] = part[low - first : high - first]
-            begin = end
 
     def keep_only(self, wanted: torch.Tensor) -> None:
         """Keep the states in `wanted` (N,) only; block by block, so that there are never two copies of all."""

@@ -50,9 +50,9 @@ def check_prompts(
     for row in sorted({0, longest}):
         what = f"{name}, row {row + 1}: the prompt"
         try:
-            if not isinstance(prompts[row], str):
-                _refuse_lost_question(prompts[row], tokenizer, template)
             (ids,) = prompt_ids(tokenizer, [prompts[row]], template)
+            if not isinstance(prompts[row], str):
+                _refuse_lost_question(prompts[row], ids, tokenizer, template)
         except Exception as error:  # what tokenizers and chat templates raise has no common type
             raise ValueError(f"{what} cannot be read by the tokenizer: {error}") from error
         warnings += check_ids(ids, tokenizer, config, what)
@@ -64,20 +64,18 @@ def check_prompts(
     return warnings
 
 
-def _refuse_lost_question(chat: list[dict], tokenizer: Any, template: dict | None) -> None:
-    """Raise `ValueError` if the chat template makes the same text whatever the user says last."""
-    options = {"tokenize": False, "add_generation_prompt": True, **(template or {})}
-    text = tokenizer.apply_chat_template(chat, **options)
+def _refuse_lost_question(chat: list[dict], ids: list[int], tokenizer: Any, template: dict | None) -> None:
+    """Raise `ValueError` if the chat template makes the same `ids` whatever the user says last."""
     of_user = [message for message in chat if message["role"] == "user"]
     if not of_user or not isinstance(of_user[-1]["content"], str):
         return
     question = of_user[-1]
     another = {**question, "content": f"{question['content']} Another?"}
     changed = [another if message is question else message for message in chat]
-    if tokenizer.apply_chat_template(changed, **options) == text:
+    if prompt_ids(tokenizer, [changed], template) == [ids]:
         raise ValueError(
-            f"its chat template leaves out {question['content']!r}: it makes {text!r}. Mend it, or use a model "
-            "with another one."
+            f"its chat template leaves out {question['content']!r}: it makes {tokenizer.decode(ids)!r}. Mend it, or "
+            "use a model with another one."
         )
 
 

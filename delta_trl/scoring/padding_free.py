@@ -130,9 +130,7 @@ class PaddingFree(GRPOTrainer):
             others = micro_batch.get("old_per_token_logps", others)
         log_probs = others.index_copy(0, rows, log_probs)
         if entropies is not None:
-            scored = tokens[rows]
-            n_tokens = scored.sum().clamp(min=1)
-            mean = (entropies * scored).sum() / n_tokens
+            mean = entropies[tokens[rows] == 1].mean().nan_to_num()  # 0 without any token
             entropies = mean.expand(tokens.shape).index_copy(0, rows, entropies)
 
         if recorder is not None:
@@ -154,7 +152,7 @@ class PaddingFree(GRPOTrainer):
     def _stand_in(self, model, layout: str | None, recorder: Recorder | None = None) -> StandIn:
         layers = len(self._kind["layers"]) if layout else 0
         share = self._prompts_stay_together()
-        return StandIn(model, layout, layers=layers, share_prompts=share, recorder=recorder)
+        return StandIn(model, layout, layers, share, recorder or Recorder())
 
     def _prompts_stay_together(self) -> bool:
         """Whether rows of a prompt follow each other. Not where a loss depends on which rows are in a micro-batch."""

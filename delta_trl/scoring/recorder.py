@@ -33,38 +33,31 @@ class Recorder:
         backbone (`torch.nn.Module`, *optional*):
             The module whose last hidden states enter the LM head. Without, no hidden states are recorded.
         place (`str`, *optional*, defaults to `"device"`):
-            Where to keep hidden states: on the `"device"`, in main memory (`"cpu"`, pinned), or by `"auto"` on the
+            Where to keep hidden states: on the `"device"`, in main memory (`"cpu"`), or by `"auto"` on the
             device if it has room, else in main memory.
 
     Attributes:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned.
-        remaining (`list`): The first token and the end of each row that is still to come.
+        hidden ([`HiddenStates`] or `None`):
+            Hidden states row by row, once those of every row are there. A hook may not fire at all, as on a compiled
+            module.
+        remaining (`list`): The rows that are still to come, and how many tokens each has.
     """
 
     def __init__(self, backbone: nn.Module | None = None, place: str = "device"):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
+        self.hidden: HiddenStates | None = None
+        self.remaining: list = []
         self._backbone = backbone
         self._place = place
-        self._states: HiddenStates | None = None
-        self.remaining: list = []
-        self._n_tokens = 0
-
-    @property
-    def hidden(self) -> HiddenStates | None:
-        """
-        Hidden states row by row; `None` if none were recorded, or not of every row. A hook may not fire at all, as on
-        a compiled module.
-        """
-        return None if self.remaining else self._states
+        self._memory = torch.device("cpu")
+        self._blocks: dict = {}  # by row, hidden states (n, d)
 
     def begin(self, tokens: torch.Tensor, order: torch.Tensor) -> None:
         """Expect a pass over the tokens (B, T), whose rows come in the order (B,)."""
-        counts = tokens.sum(dim=1)
-        ends = counts.cumsum(0)
-        self._n_tokens = int(ends[-1])
-        first_and_end = torch.stack([ends - counts, ends], dim=1)
-        self.remaining = first_and_end[order].tolist()
+        counts = tokens.sum(dim=1)[order]
+        self.remaining = list(zip(order.tolist(), counts.tolist(), strict=True))
 
     def run(self, model: Callable, rows: int, /, **inputs) -> Any:
         """
@@ -80,7 +73,13 @@ class Recorder:
         scored = inputs["labels"][:, 1:] != -100
 
         def keep(module, args, output) -> None:
-            self._keep(predicting_states(output.last_hidden_state, scored), rows)
+            states = output.last_hidden_state.detach()
+            device = states.device
+            predicting = states[:, :-1][scored.to(device)]  # the state one position earlier predicts a token
+            if torch.is_autocast_enabled(device.type):
+                # float32 weights under autocast give float32 states, which the LM head then casts
+                predicting = predicting.to(torch.get_autocast_dtype(device.type))
+            self._keep(predicting, rows)
 
         handle = self._backbone.register_forward_hook(keep)
         try:
@@ -88,21 +87,28 @@ class Recorder:
         finally:
             handle.remove()
 
-    def _keep(self, states: torch.Tensor, rows: int) -> None:  # (n, d)
-        if self._states is None:
-            self._states = self._allocate(states)
-        self._states.write(states, self.remaining[:rows])
-        self.remaining = self.remaining[rows:]
-
-    def _allocate(self, states: torch.Tensor) -> HiddenStates:
-        dim = states.size(1)
+    def _keep(self, states: torch.Tensor, n_rows: int) -> None:  # (n, d)
         device = states.device
-        in_main_memory = self._place == "cpu"
-        n_bytes = self._n_tokens * dim * states.dtype.itemsize
-        if self._place == "auto" and not has_room(device, n_bytes):
+        if not self._blocks and self._fits(states):
+            self._memory = device
+        rows = self.remaining[:n_rows]
+        self.remaining = self.remaining[n_rows:]
+        parts = states.to(self._memory).split([n for _, n in rows])  # raises if they are not as many
+        for (row, _), part in zip(rows, parts, strict=True):
+            self._blocks[row] = part
+        if not self.remaining:
+            blocks = [self._blocks[row] for row in sorted(self._blocks)]
+            self.hidden = HiddenStates(blocks, device, staged=self._memory != device)
+
+    def _fits(self, states: torch.Tensor) -> bool:
+        """Whether the device keeps all states. Asked after the first forward, whose peak memory is known by then."""
+        if self._place != "auto":
+            return self._place == "device"
+        n_tokens = sum(n for _, n in self.remaining)
+        room = has_room(states.device, n_tokens * states.size(1) * states.dtype.itemsize)
+        if not room:
             logger.warning_once("hidden_state_cache='auto': the device has no room, main memory is used.")
-            in_main_memory = True
-        return HiddenStates.empty(self._n_tokens, dim, states.dtype, device, staged=in_main_memory)
+        return room
 
 
 def backbone_of(model: nn.Module) -> nn.Module:
@@ -119,24 +125,3 @@ def backbone_of(model: nn.Module) -> nn.Module:
             'credit: `token_credit="none"`.'
         )
     return backbone
-
-
-def predicting_states(states: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """
-    The final hidden states that predict completion tokens, as they enter the LM head.
-
-    Args:
-        states (`torch.Tensor` of shape `(b, P + T, d)`): Final hidden states of prompts and completions.
-        valid (`torch.Tensor` of shape `(b, T)`): The n completion tokens to look at.
-
-    Returns:
-        `torch.Tensor` of shape `(n, d)`.
-    """
-    device = states.device
-    first = -valid.size(1) - 1  # the state one position earlier predicts a token
-    predicting = states.detach()[:, first:-1]
-    predicting = predicting[valid.to(device)]
-    if torch.is_autocast_enabled(device.type):
-        # float32 weights under autocast give float32 states, which the LM head then casts
-        predicting = predicting.to(torch.get_autocast_dtype(device.type))
-    return predicting

@@ -53,6 +53,7 @@ class PackedRows:
     seen: set[int] = field(default_factory=set)
 
 
+@dataclass
 class StandIn:
     """
     Stands in for a model in `GRPOTrainer._get_per_token_logps_and_entropies`.
@@ -63,36 +64,27 @@ class StandIn:
             `PACKED`, `LEFT` or `None`. Becomes `None` once packed rows do not reach every attention layer.
         layers (`int`): Attention layers of the model.
         share_prompts (`bool`): Whether packed rows that follow each other have a common prompt once.
-        recorder ([`Recorder`], *optional*): Records the hidden states.
+        recorder ([`Recorder`], *optional*): Records the hidden states. By default, nothing is recorded.
     """
 
-    def __init__(
-        self,
-        model: Callable,
-        layout: str | None,
-        *,
-        layers: int = 0,
-        share_prompts: bool = False,
-        recorder: Recorder | None = None,
-    ):
-        self.model = model
-        self.layout = layout
-        self._layers = layers
-        self._share_prompts = share_prompts
-        self._recorder = recorder or Recorder()
+    model: Callable
+    layout: str | None
+    layers: int = 0
+    share_prompts: bool = False
+    recorder: Recorder = field(default_factory=Recorder)
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options) -> Any:
         valid = attention_mask.bool()  # (b, P + T)
         if self.layout is None or has_gaps(valid):
             options["attention_mask"] = attention_mask
-            return self._recorder.run(self.model, len(valid), input_ids=input_ids, labels=labels, **options)
+            return self.recorder.run(self.model, len(valid), input_ids=input_ids, labels=labels, **options)
         if self.layout == LEFT:
             lengths = valid.sum(dim=1, keepdim=True)
             columns = torch.arange(int(lengths.max()), device=valid.device)
             places = columns < lengths
             return self._run_moved(valid, places, input_ids, labels, attention_mask=places.long(), **options)
         repeated = torch.zeros_like(valid)  # tokens of a prompt that another row has, too
-        if self._share_prompts:
+        if self.share_prompts:
             repeated = repeated_prompts(valid, input_ids, labels)
         own = valid & ~repeated
         lengths = own.sum(dim=1)
@@ -100,13 +92,13 @@ class StandIn:
         rows = PackedRows(lengths.tolist(), shared.tolist())
         places = valid.new_ones(1, sum(rows.lengths))
         mask = places[None, None]  # of four dimensions: transformers hands it on to attention as it is
-        remaining = self._recorder.remaining
+        remaining = self.recorder.remaining
         output = self._run_moved(own, places, input_ids, labels, attention_mask=mask, rows=rows, **options)
-        if len(rows.seen) == self._layers:
+        if len(rows.seen) == self.layers:
             return output
         # Some layer did not attend within rows, so the output is worth nothing: these rows run again, as TRL's
         self.layout = None
-        self._recorder.remaining = remaining
+        self.recorder.remaining = remaining
         return self(input_ids, attention_mask, labels, **options)
 
     def _run_moved(
@@ -132,7 +124,7 @@ class StandIn:
             return zeros.masked_scatter(valid, of_tokens)[:, 1:]
 
         positions = torch.arange(valid.size(1), device=valid.device).expand_as(valid)
-        output = self._recorder.run(
+        output = self.recorder.run(
             self.model,
             len(valid),
             input_ids=moved(input_ids),

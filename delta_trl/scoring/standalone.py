@@ -1,8 +1,10 @@
 """Completions scored by a causal language model alone, without a trainer, as TRL's trainer scores them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+from accelerate.utils import is_peft_model
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -14,6 +16,7 @@ from .recorder import Recorder, backbone_of
 from .texts import TokenTexts
 
 
+@dataclass
 class StandalonePolicy:
     """
     A causal language model without a trainer, at temperature 1, as the `policy` of [`Tokens`]. Gives the model TRL's
@@ -27,27 +30,19 @@ class StandalonePolicy:
         ids, mask (`torch.Tensor` of shape `(B, T)`): Completions, and which of their tokens are the policy's.
     """
 
+    model: PreTrainedModel
+    rows: Sequence[dict]
+    tokenizer: PreTrainedTokenizerBase
+    micro_batch_size: int
+    progress: bool
     dtype: torch.dtype | None = None  # no autocast
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        rows: Sequence[dict],
-        tokenizer: PreTrainedTokenizerBase,
-        micro_batch_size: int,
-        progress: bool,
-    ):
-        self.model = model
-        self.micro_batch_size = micro_batch_size
-        self._rows = rows
-        self._tokenizer = tokenizer
-        self._progress = progress
-        self._prompts = [row["prompt_ids"] for row in rows]
-        self._completions = [row["token_ids"] for row in rows]
-        self._turns = [row.get("turns") or [1] * len(row["token_ids"]) for row in rows]
+    def __post_init__(self):
+        self._completions = [row["token_ids"] for row in self.rows]
+        self._turns = [row.get("turns") or [1] * len(row["token_ids"]) for row in self.rows]
         self.ids = self._padded(self._completions)
         self.mask = self._padded(self._turns) > 0
-        causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # within PEFT
+        causal = self.model.get_base_model() if is_peft_model(self.model) else self.model
         add_fused_lm_head(causal, 1.0, outputs=("log_probs", "entropy"))
 
     @torch.no_grad()
@@ -55,14 +50,14 @@ class StandalonePolicy:
         recorder = Recorder(backbone_of(self.model) if hidden else None)
         every_row = torch.arange(len(self.mask), device=self.mask.device)
         recorder.begin(self.mask, every_row)
-        pieces = tqdm(every_row.split(self.micro_batch_size), desc="scoring", disable=not self._progress)
+        pieces = tqdm(every_row.split(self.micro_batch_size), desc="scoring", disable=not self.progress)
         scored = [self._score(rows, recorder) for rows in pieces]
         log_probs, entropies = map(torch.cat, zip(*scored, strict=True))
         return PolicyOutputs(log_probs, entropies, recorder.hidden)
 
     def responses(self) -> Responses:
-        read = TokenTexts(self._tokenizer)
-        prompts = [row["prompt"] for row in self._rows]
+        read = TokenTexts(self.tokenizer)
+        prompts = [row["prompt"] for row in self.rows]
         words = [read.decode(ids, skip_special_tokens=True) for ids in self._completions]
         return read.responses(prompts, words, self._completions, self._turns, {})
 
@@ -78,8 +73,9 @@ class StandalonePolicy:
         inputs = []  # a prompt and its completion
         turns = []
         for i in rows.tolist():
-            inputs.append(self._prompts[i] + self._completions[i])
-            turns.append([0] * len(self._prompts[i]) + self._turns[i])
+            prompt = self.rows[i]["prompt_ids"]
+            inputs.append(prompt + self._completions[i])
+            turns.append([0] * len(prompt) + self._turns[i])
         ids = self._padded(inputs)  # (b, P + T)
         is_policy = self._padded(turns) > 0
         labels = ids.masked_fill(~is_policy, -100)
@@ -129,9 +125,8 @@ def given_tokens(
     policy = StandalonePolicy(model, rows, tokenizer, micro_batch_size, progress)
     device = policy.mask.device
     known = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
-    groups = [row["group"] for row in rows]
     rewards = torch.tensor(known, dtype=torch.float32, device=device)
-    groups = torch.tensor(groups, device=device)
+    groups = torch.tensor([row["group"] for row in rows], device=device)
     advantages = group_advantages(rewards, groups)
     for row, advantage in zip(rows, advantages.tolist(), strict=True):
         row["advantage"] = advantage

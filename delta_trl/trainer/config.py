@@ -39,9 +39,8 @@ class CreditArguments:
             Options of `token_credit`. For example `{lambda_max: 1.5}`; another `--token_credit` on the command line
             drops those of the recipe.
         hidden_state_cache (`str`, *optional*, defaults to `"auto"`):
-            Where hidden states are kept. They wait for the coefficients in `"device"` memory or in `"cpu"` memory
-            (pinned). `"auto"` takes device memory if a tenth of it stays free, else main memory. Change it if memory
-            runs out.
+            Where hidden states are kept. They wait for the coefficients in `"device"` memory or in `"cpu"` memory.
+            `"auto"` takes device memory if a tenth of it stays free, else main memory. Change it if memory runs out.
         trim_padding (`bool`, *optional*, defaults to `True`):
             Run micro-batches without padding: their rows follow each other in one, or are moved to the left in models
             that cannot keep them apart. Losses are the same up to rounding. Where lengths differ, this takes a

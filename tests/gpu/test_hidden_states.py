@@ -1,52 +1,13 @@
-"""Hidden states in pinned memory: the same bits, the same coefficients, no more memory than promised."""
+"""Hidden states in either memory: the same coefficients, no more memory than promised."""
 
 import pytest
 import torch
 
-from delta_trl.credit import HiddenStates, hidden_states
 from delta_trl.scoring import recorder
 
 from ..corpus import tiny
 from ..memory import peak_of
 from ..trainers import LORA, MISALIGNED, credit, rollout_of, rollout_with_environment
-
-
-def keep_busy(device: torch.device) -> None:
-    """Some milliseconds of work that is only queued."""
-    if device.type == "cuda":
-        torch.cuda._sleep(5_000_000)
-
-
-@pytest.mark.parametrize("staged", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_bits_survive_a_busy_device(monkeypatch, device, on_gpu, staged, dtype):
-    """
-    In any order of the tokens, across blocks. Writers reuse the memory at once, readers look at a chunk long after the
-    next one was asked for.
-    """
-    n, dim, step = (39_000, 1024, 3000) if on_gpu else (420, 32, 70)
-    monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 2**22 if on_gpu else 2**12)
-    expected = torch.randn(n, dim, device=device).to(dtype)
-    kept = HiddenStates.empty(n, dim, dtype, device, staged)
-    starts = torch.randperm(n // step) * step
-    for some in starts.split(2):
-        keep_busy(device)
-        ranges = [(0, 0), *((start, start + step) for start in some.tolist())]
-        part = torch.cat([expected[first:last] for first, last in ranges])
-        kept.write(part, ranges)
-        shape = part.shape
-        del part
-        torch.full(shape, torch.nan, device=device, dtype=dtype)  # would take the freed memory
-    assert kept.shape == (n, dim)
-    assert len(kept.blocks) > 3
-    if on_gpu and staged:
-        assert all(block.is_pinned() for block in kept.blocks)
-    for _ in range(2):
-        read = []
-        for tokens, chunk in kept.chunks():
-            keep_busy(device)
-            read.append((tokens, chunk.clone()))
-        assert all(torch.equal(chunk, expected[tokens]) for tokens, chunk in read)
 
 
 BATCHES = {
@@ -61,8 +22,7 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("options", BATCHES.values(), ids=BATCHES)
-def test_every_place_gives_the_same_coefficients(monkeypatch, make, rollout, device, on_gpu, options):
-    monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 5 * 32 * 4)  # a few tokens per block: a rollout batch takes many
+def test_every_place_gives_the_same_coefficients(make, rollout, device, on_gpu, options):
     found = [
         rollout(make(**options, hidden_state_cache=place))["token_coefficients"] for place in ("device", "cpu", "auto")
     ]
@@ -103,7 +63,8 @@ def test_peak_of_a_rollout(make, rollout, device, on_gpu, place, mode, without):
     kept = int(valid.sum()) * width * 4
     micro_batch = 8 * (valid.size(1) + batch["prompt_ids"].size(1)) * width * 4
     assert most - least <= kept + micro_batch
-    assert 0.9 * kept < most - least or (on_gpu and place == "cpu")
+    # states gather while the scoring pass runs: its highest peak may be before the last of them
+    assert 0.3 * kept < most - least or (on_gpu and place == "cpu")
 
 
 def test_auto_keeps_away_from_a_full_device(gpu):

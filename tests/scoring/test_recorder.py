@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from delta_trl.credit import HiddenStates, hidden_states
+from delta_trl.credit import HiddenStates
 from delta_trl.scoring import recorder
 from delta_trl.scoring.recorder import Recorder
 from delta_trl.scoring.rollout import RolloutPolicy
@@ -57,14 +57,11 @@ def test_auto_takes_main_memory_without_room_and_says_so(make_trainer, rollout, 
 # --- the cache itself ---
 
 
-def test_what_is_given_back_is_never_beside_a_copy(monkeypatch):
+def test_what_is_given_back_is_never_beside_a_copy():
     """States of tools' tokens, of which TRL's scoring pass does not know: two copies would be over the budget."""
-    monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 5 * 32 * 4)
     wanted = torch.arange(4000) % 3 != 2
     with PeakMemory() as memory:
-        kept = HiddenStates.empty(4000, 64, torch.float32, CPU)
-        for start in range(0, 4000, 500):
-            kept.write(torch.full((500, 64), float(start)), [(start, start + 500)])
+        kept = HiddenStates([torch.full((500, 64), float(start)) for start in range(0, 4000, 500)])
         everything = 4000 * 64 * 4
         kept.keep_only(wanted)
         assert memory.peak < 1.2 * everything
