@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from delta_trl import DeltaGRPOConfig
 from delta_trl.cli import main
 from delta_trl.commands.recipe import RunArguments
+from delta_trl.credit import make_rule
 from delta_trl.evaluation import results as results_module
 from delta_trl.evaluation.arguments import AuditArguments, EvalArguments, ExplainArguments
 from delta_trl.evaluation.generation import TransformersGenerator
@@ -167,18 +168,14 @@ def test_greedy_decoding_of_a_padded_batch_is_that_of_each_prompt_alone(model):
 
 
 def test_the_nucleus_that_is_asked_for_is_sampled_from(model):
+    """Whatever the model's own defaults are."""
+    GenerationConfig(do_sample=True, temperature=0.1, top_k=1, repetition_penalty=5.0).save_pretrained(model)
     net = AutoModelForCausalLM.from_pretrained(model)
     probabilities, order = (net(torch.tensor([[2, 3]])).logits[0, -1] / 0.5).softmax(-1).sort(descending=True)
     nucleus = order[: int((probabilities.cumsum(0) < 0.3).sum()) + 1]  # the fewest tokens that reach 0.3
     options = {"temperature": 0.5, "top_p": 0.3, "max_completion_length": 1}
     found = sampled(model, [[2, 3]] * 4000, range(4000), **options)
     assert {ids[0] for ids in found} == set(nucleus.tolist())
-
-
-def test_the_model_s_own_sampling_defaults_do_not_count(model):
-    plain = sampled(model, [[2, 3]] * 4, [5] * 4)
-    GenerationConfig(do_sample=True, temperature=0.1, top_k=1, repetition_penalty=5.0).save_pretrained(model)
-    assert sampled(model, [[2, 3]] * 4, [5] * 4) == plain
 
 
 def test_a_completion_ends_with_its_first_end_token(model):
@@ -482,13 +479,11 @@ MISTAKES = [  # in the data, or in options, and what the message names
     ({"prompt": "1+1=", "answer": "2"}, {}, "'solution'"),
     (PROBLEM | {"solution": " "}, {}, "'solution'"),
     (PROBLEM | {"solution": r"\begin{tikzpicture}"}, {}, "tikzpicture"),
-    (PROBLEM | {"solution": 2.0**60}, {}, "may have lost digits"),
     (PROBLEM | {"prompt": 3}, {}, "row 1, column 'prompt'"),
     (PROBLEM, {"num_problems": 0}, "num_problems=0"),
     (PROBLEM, {"conversational": True}, "chat template"),
     (PROBLEM, {"model_name_or_path": FIXTURES}, "fixtures"),
     (PROBLEM, {"prompt_template": "no"}, "prompt_template='no'"),
-    (PROBLEM, {"max_completion_length": 40000}, "max_completion_length=40000"),
     (PROBLEM, {"dataset_format": "gsm8k"}, "dataset_format='gsm8k'"),
 ]
 
@@ -508,22 +503,12 @@ def test_several_processes_are_refused(call, monkeypatch, capsys):
     assert "launcher" in capsys.readouterr().err
 
 
-CALLS = {
-    AuditArguments: "audit --benchmarks {data} --rules {rule}",
-    ExplainArguments: "explain --data {data} --rule {rule}",
-}
-
-
 @pytest.mark.parametrize("rule", ["dleta", "delta:lamda_max=1", "given", "tests.corpus.tiny.model"])
-@pytest.mark.parametrize("kind", CALLS)
-def test_an_audit_and_an_explanation_name_their_own_options(model, data, capsys, kind, rule):
-    rows = [{"prompt": "1+1=", "completion": str(i), "reward": i % 2, "marks": [[0, 1]]} for i in range(4)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = CALLS[kind].format(data=data, rule=rule).split()
-    assert main([*words, "--output_dir", "audit", "--model_name_or_path", str(model)]) == 2
-    message = capsys.readouterr().err
-    assert message
-    assert not options_of_others(message, kind)
+def test_a_rule_that_cannot_be_made_names_no_option_of_another_command(rule):
+    with pytest.raises((ValueError, TypeError)) as error:
+        make_rule(rule)
+    for kind in (AuditArguments, ExplainArguments):
+        assert not options_of_others(str(error.value), kind)
 
 
 def test_weights_that_are_missing(call, model, capsys):

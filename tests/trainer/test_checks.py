@@ -180,14 +180,3 @@ def test_trains_what_grpo_trainer_trains(make_trainer, caplog, options):
     assert not caplog.text
     trainer.train()
     assert len(logged(trainer, "loss")) == 1
-
-
-def test_what_stops_generation_ends_a_completion(make_trainer, rollout):
-    """Else padding would be trained."""
-    tokenizer = tiny.tokenizer()
-    stops = tokenizer.convert_tokens_to_ids(list("abcdefgh"))
-    batch = rollout(make_trainer(generation_kwargs={"eos_token_id": (tokenizer.eos_token_id, *stops)}))
-    ends = torch.isin(batch["completion_ids"], torch.tensor(stops)).int()
-    after = ends.cumsum(dim=1) - ends > 0
-    assert after.any()
-    assert not batch["completion_mask"][after].any()

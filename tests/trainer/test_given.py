@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from transformers import AddedToken, AutoModelForTokenClassification, Qwen3Config
 from trl.chat_template_utils import qwen3_chat_template
 
@@ -79,6 +77,8 @@ def test_spans_of_a_source_by_its_path():
     credit = Given("tests.trainer.test_given.halves", outside=0.0).of_rollout(tokens_of(1))
     # a token that both spans cut has the later one's; the end of sequence belongs to the text before it
     assert credit.weights.tolist() == [0.25, 0.25, 2.0, 2.0, 2.0, 2.0]
+    without = Given(lambda **_: [[]], outside=0.5).of_rollout(tokens_of(1))  # as of a completion without text
+    assert (without.weights == 0.5).all()
 
 
 def test_one_loop_for_all_rollout_batches():
@@ -87,12 +87,6 @@ def test_one_loop_for_all_rollout_batches():
     rule.of_rollout(tokens_of())
     rule.of_rollout(tokens_of())
     assert len(LOOPS) == 2
-
-
-def test_no_spans_at_all():
-    """As of a completion without text. Not an error: it would end a long run."""
-    rule = Given(lambda **_: [[], []], outside=0.5)
-    assert (rule.of_rollout(tokens_of()).weights == 0.5).all()
 
 
 def page(name: str) -> dict:
@@ -124,21 +118,6 @@ def test_the_page_s_process_reward_model(make_trainer, rollout, tmp_path, monkey
     assert batch["advantages"].isfinite().all()
 
 
-def test_turns_are_what_a_tool_s_text_separates(make_trainer, rollout):
-    seen = []
-
-    def source(turns, **columns):
-        seen.extend(turns)
-        return [[(turn.start, turn.end, 1.0 + i) for i, turn in enumerate(row)] for row in turns]
-
-    # the third and the sixth of seven tokens are the tool's
-    batch = rollout(make_trainer(token_credit=Given(source), rollout_func=rollout_with_environment))
-    for row in seen:
-        places = [(turn.first, turn.last, turn.start, turn.end, len(turn.text)) for turn in row]
-        assert places == [(0, 1, 0, 3, 3), (3, 4, 3, 6, 3), (6, 6, 6, 7, 1)]
-    assert batch["token_coefficients"].tolist() == [[1.0, 1.0, 0.0, 2.0, 2.0, 0.0, 3.0]] * 8
-
-
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
@@ -164,43 +143,25 @@ def test_a_column_whose_name_the_source_needs():
         Given(counted).of_rollout(tokens_of(turns=[3, 3]))
 
 
-PIECES = st.lists(st.sampled_from([None, "", "a", " the"]), min_size=1, max_size=6)
+# Two turns, a tool's token after each, and a turn without text. An empty token is a part of a character that a later
+# one completes; here, the last one's never comes.
+TEXTS = ["a", None, "", " the", None, None, None, "b", None, "", None, None]
+TURNS = [Turn("a the", 0, 5, 0, 4), Turn("b", 5, 6, 6, 9), Turn("", 6, 6, 11, 11)]
 
 
-@given(st.lists(PIECES, min_size=1, max_size=3), st.data())
-def test_a_span_is_the_tokens_that_have_its_characters(parts, data):
-    """Turns with a tool's token between them. An empty token is a part of a character that a later one completes."""
-    texts, turns, owners = [], [], []  # `owners`: the token of each character
-    for part in parts:
-        first, start = len(texts), len(owners)
-        for piece in part:
-            owners += [len(texts)] * len(piece or "")
-            texts.append(piece)
-        turns.append(Turn("".join(filter(None, part)), start, len(owners), first, len(texts) - 1))
-        texts.append(None)
-    assume(owners)
-    start = data.draw(st.integers(0, len(owners) - 1))
-    end = data.draw(st.integers(start + 1, len(owners)))
-    assume(all((turn.start, turn.end) != (start, end) for turn in turns))
-
-    def character_of(i: int) -> int | None:
-        """The token with the characters that a token counts as: its own, or its neighbour's in the turn."""
-        turn = next((turn for turn in turns if turn.first <= i <= turn.last), None)
-        if turn is None:
-            return None
-        after = [j for j in range(i, turn.last + 1) if texts[j]]
-        before = [j for j in range(turn.first, i) if texts[j] is not None]
-        if texts[i] is None and before:
-            return character_of(before[-1])
-        return after[0] if after else None
-
-    inside = [i for i in range(len(texts)) if character_of(i) in owners[start:end]]
-    rule = Given(lambda: None)
-    assert rule._step(0, (start, end, 1.0), bounds_of(texts, turns), turns) == (inside[0], inside[-1], 1.0)
-    for turn in turns:  # also where it has no text
-        whole = rule._step(0, (turn.start, turn.end, 2.0), bounds_of(texts, turns), turns)
-        if turn.text:
-            assert whole == (turn.first, turn.last, 2.0)
+@pytest.mark.parametrize(
+    ("start", "end", "tokens"),
+    [
+        (0, 1, (0, 1)),  # a special token belongs to the text before it
+        (1, 2, (2, 4)),
+        (4, 6, (2, 8)),  # at the beginning of a turn, to the text after it
+        (5, 6, (6, 9)),  # all tokens of a turn
+        (6, 6, (11, 11)),
+    ],
+)
+def test_a_span_is_the_tokens_that_have_its_characters(start, end, tokens):
+    step = Given(lambda: None)._step(0, (start, end, 1.0), bounds_of(TEXTS, TURNS), TURNS)
+    assert step == (*tokens, 1.0)
 
 
 def test_special_tokens_are_those_that_decoding_skips():
@@ -212,8 +173,7 @@ def test_special_tokens_are_those_that_decoding_skips():
     ids = [letter, turn_end, letter, call, turn_end]
     texts, turns = TokenTexts(tokenizer).of_turns(ids, [True, True, False, True, True], [("search",)])
     assert [text is None for text in texts] == [False, True, True, False, True]
-    assert [(turn.first, turn.last, turn.tools) for turn in turns] == [(0, 1, ("search",)), (3, 4, ())]
-    assert turns[1].text == "<call>"
+    assert turns == [Turn("=", 0, 1, 0, 1, ("search",)), Turn("<call>", 1, 7, 3, 4)]
 
 
 class Game:
