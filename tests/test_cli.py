@@ -37,7 +37,7 @@ for args in (["--help"], ["--version"], *helps, ["inspect", sys.argv[1]]):
     assert main(args) == 0
     assert not {"torch"} & set(sys.modules), args
 """
-    run = runs.write_run(tmp_path / "run", recorded_steps=1)
+    run = runs.write_run(tmp_path / "run")
     subprocess.run([sys.executable, "-c", code, str(run)], check=True, timeout=60)
 
 

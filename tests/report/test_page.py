@@ -9,6 +9,7 @@ from html import unescape
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -24,7 +25,7 @@ from . import runs
 @pytest.fixture(scope="session")
 def run_dir(tmp_path_factory):
     """A run and its report."""
-    path = runs.write_run(tmp_path_factory.mktemp("report") / "my run", recorded_steps=4)
+    path = runs.write_run(tmp_path_factory.mktemp("report") / "my run")
     write_report(path, path / "report.html")
     return path
 
@@ -61,7 +62,7 @@ def test_accessibility_rules(run_dir, open_page, scheme):
 
 
 def test_the_page_says_what_ran_and_opens_at_the_last_step(tmp_path):
-    runs.write_run(tmp_path, recorded_steps=2)
+    runs.write_run(tmp_path)
     settings = {"model": "my/<model>", "token_credit": "DelTA()", "date": "2026-01-02", "versions": {"torch": "3"}}
     record = json.dumps({**settings, "arguments": {"learning_rate": 1e-05, "seed": 7}})
     (tmp_path / "training_settings.json").write_text(record)
@@ -141,7 +142,7 @@ def titles(html: str) -> list[str]:
 
 def test_a_run_without_credit(tmp_path):
     """As TRL's own trainer leaves it."""
-    runs.write_history(tmp_path, range(200))
+    runs.write_history(tmp_path, range(3), reward=[0.5] * 3)
     html = write_report(tmp_path, tmp_path / "report.html").read_text()
     assert "log_token_credit" in html
     assert html.count("<figure>") == 1
@@ -169,8 +170,6 @@ def test_a_completion_with_its_numbers(tmp_path):
         ["reward not scored", "advantage 0.00", "1 tokens", "not trained"],
     ]  # fmt: skip
     assert re.findall("<h3>(.*?)</h3>", html) == ["At the mean (1)", "Winners (1)", "Losers (2)", "At the mean (1)"]
-    classes = re.findall(r'<span class="([^"]*)" title="coefficient \d', html)
-    assert classes[1:4] == ["a10", "b5", "b3"]  # of 1.4, 0.8 and 0.9, where 1.4 is the farthest
     values = [describe(*numbers) for numbers in zip(*won.values(), strict=True)]
     assert tokens_of(page)[1:3] == [(values[0], "a"), (values[1], "<b>")]
     assert tokens_of(page)[3][0] == "coefficient 0.900"
@@ -181,12 +180,10 @@ def test_a_completion_with_its_numbers(tmp_path):
 
 def test_the_page_stays_small(tmp_path, monkeypatch):
     """Of many groups it shows some, evenly, or those of a step. Long prompts show their ends in titles."""
-    rows = []
+    row = runs.completion(["a", "b", "c"])
     for step in (0, 10):
-        for i in range(30):
-            prompt = "?" * 40_000 + str(i)
-            rows.append(runs.completion(["a", "b", "c"], step=step, prompt_index=i, prompt=prompt))
-    runs.write_completions(tmp_path, rows)
+        places = [{"step": step, "prompt_index": i, "prompt": "?" * 40_000 + str(i)} for i in range(30)]
+        runs.write_completions(tmp_path, [row | place for place in places])
     html = write_report(tmp_path, tmp_path / "report.html").read_text()
     assert len(html) < 0.8e6
     assert "30 of 60 recorded groups" in html
@@ -208,15 +205,16 @@ def groups_of(*lengths: int) -> list[Group]:
 
 
 def test_groups_are_chosen_evenly_and_long_completions_are_cut():
-    for groups, every in (
-        (groups_of(*[1] * 50), 1),
-        (groups_of(*[1] * 51), 2),
-        (groups_of(*[1000, 1, 1, 1] * 3), 3),  # every second one would have all long ones
-        (groups_of(5000), 1),
+    for lengths, every in (
+        ([1] * 50, 1),
+        ([1] * 51, 2),
+        ([1000, 1, 1, 1] * 3, 3),  # every second one would have all long ones
+        ([5000], 1),
     ):
+        groups = groups_of(*lengths)
         assert evenly(groups) == groups[::every]
-    lengths = {2500: None, 2501: 2500}
-    assert {length: token_limit(groups_of(length)) for length in lengths} == lengths
+    assert token_limit(groups_of(2500)) is None
+    assert token_limit(groups_of(2501)) == 2500
 
 
 # --- plots ---
@@ -278,21 +276,18 @@ def test_small_changes_look_small_and_steps_are_whole_numbers(tmp_path):
     assert labels(plot, "middle") == ["1", "2"]
 
 
-def test_coefficients_by_side_and_position(tmp_path):
-    """Winners rise from 1 to 2 over 48 positions, in 24 bins of 2; losers stay."""
-    rise = np.linspace(1, 2, 48).tolist()
-    rows = [runs.completion(["a"] * 48, coefficients=rise) for _ in range(10)]
-    rows += [runs.completion(["a"] * 48, advantage=-1.0, coefficients=[0.9] * 48) for _ in range(10)]
-    rows += [runs.completion(["a"] * 48, advantage=0.0, coefficients=[9.0] * 48)]
-    rows += [runs.completion(["a"] * 48, coefficients=[None] * 48)]
-    runs.write_completions(tmp_path, rows)
-    winners, losers = coefficients_plot(read_run(tmp_path).tokens).lines
-    np.testing.assert_allclose(losers.points.x, np.arange(1.5, 48, 2))
-    np.testing.assert_allclose(losers.points.y, 0.9, rtol=1e-6)
-    np.testing.assert_allclose(winners.points.y, np.reshape(rise, (24, 2)).mean(axis=1), rtol=1e-6)
-    np.testing.assert_allclose(winners.points.low, np.reshape(rise, (24, 2))[:, 0], rtol=1e-6)
-    runs.write_completions(tmp_path / "few", rows[:4])
-    assert coefficients_plot(read_run(tmp_path / "few").tokens) is None
+def test_coefficients_by_side_and_position():
+    """Ten winners that rise from 1 to 2 over 48 positions, in 24 bins of 2; ten losers stay."""
+    position = np.tile(np.arange(1, 49), 10)
+    winners = pd.DataFrame({"side": 1, "position": position, "coefficient": 1 + (position - 1) / 47})
+    losers = winners.assign(side=-1, coefficient=0.9)
+    won, lost = coefficients_plot(pd.concat([winners, losers])).lines
+    pairs = winners.coefficient[:48].to_numpy().reshape(24, 2)
+    places = np.arange(1.5, 48, 2)
+    expected = np.column_stack([places, pairs.mean(axis=1), pairs])
+    np.testing.assert_allclose(won.points[["x", "y", "low", "high"]], expected)
+    np.testing.assert_allclose(lost.points.y, 0.9)
+    assert coefficients_plot(winners[: 4 * 48]) is None
 
 
 @pytest.mark.slow  # what the README's picture is made with
@@ -329,6 +324,6 @@ def test_turns_and_advantages_of_their_own(tmp_path):
         "turn 1: mean advantage -0.50", "turn 2: reward -0.5, mean advantage +0.20",
     ]  # fmt: skip
     assert '<i><span class="" title="advantage not known, ' in body
-    assert re.findall(r'class="(\w+)" title="advantage -0.500, ', body) == ["b10", "b10"]
+    assert re.findall(r'class="(\w+)" title="advantage -', body) == ["b4"] * 3 + ["b10"] * 2
     assert "Coefficients by side" not in html
     assert "25% of sampled groups train nothing" in html  # not all of them, though their rewards are equal

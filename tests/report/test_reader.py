@@ -81,7 +81,7 @@ def test_a_branch_that_was_given_up_is_not_shown(tmp_path):
 
 
 def test_a_broken_record_is_named(tmp_path, capsys):
-    run_dir = runs.write_run(tmp_path / "run", recorded_steps=2)
+    run_dir = runs.write_run(tmp_path / "run")
     file = recorded_files(run_dir)[0]
     file.write_bytes(file.read_bytes()[:1000])
     assert main(["inspect", str(run_dir)]) == 2
@@ -96,6 +96,6 @@ def test_nothing_to_show(tmp_path, capsys):
         read_run(tmp_path / "none")
     with pytest.raises(UsageError, match="log_token_credit"):
         read_run(tmp_path)
-    run = runs.write_run(tmp_path, recorded_steps=2)
+    run = runs.write_run(tmp_path)
     assert main(["inspect", str(run), "--step", "3"]) == 2
     assert "--step 3: completions were recorded at 0, 39" in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """Recorded token credit: the files hold what was trained on, also after a kill and a resume."""
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,12 +126,10 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
 
 
 def test_unscorable_completions_have_no_reward(make_trainer, tmp_path):
-    make_trainer(log_token_credit=1, max_steps=1, reward_funcs=[nothing, nothing]).train()
+    make_trainer(log_token_credit=1, max_steps=1, reward_funcs=nothing).train()
     [rows] = records(tmp_path / "run").values()
     for row in rows:
         assert (row["reward"], row["advantage"]) == (None, 0.0)
-        assert row["rewards"] == [("nothing", None), ("nothing", None)]
-        assert set(row["coefficients"]) == {1.0}  # no contrast
 
 
 @pytest.mark.parametrize(
@@ -192,7 +189,7 @@ def test_resumed_run_records_the_same(make_trainer, tmp_path):
 
     # a run that was killed later than its last checkpoint
     first = recorded_files(tmp_path / "run")[0]
-    shutil.copy(first, first.with_name("token_credit_00099.parquet"))
+    first.with_name("token_credit_00099.parquet").touch()
     make_trainer(**options).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
     assert records(tmp_path / "run") == expected
 
