@@ -21,6 +21,7 @@ PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
 FENCE = re.compile(
     r"(?P<lead>[ \t]*+)(?:[^`~]*+(?=[`~]{3,}+\W{0,2}py))?(?P<mark>`{3,}+|~{3,}+)(?P<info>[^`]*+)", re.IGNORECASE
 )
+TAG = re.compile(r"^\[(?:/?PYTHON|BEGIN|DONE)\][ \t]*$", re.MULTILINE)  # around code in few-shot prompts
 BEGINS_AS_CODE = re.compile(
     r"(?:\s|#[^\n]*\n)*+(?:(?:import|from|def|class|async|for|while|if|try|with)\b|@\w|print\(|[\w.,\[\] \t]*=)"
 )
@@ -69,11 +70,11 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     Returns:
         `str | None`: `None` if there is no text, or reasoning that is not closed.
     """
-    text = REASONING_ENDS.split(text)[-1]
+    text = TAG.sub("```", REASONING_ENDS.split(text)[-1])
     blocks = read_blocks(text)
     if not blocks or not text.strip():
         return None
-    begun = "".join(CODE_IN_PROMPT.findall(prompt)[-1:])
+    begun = "".join(CODE_IN_PROMPT.findall(prompt.rpartition("```")[2])[-1:])  # a closed block is not continued
     defined = set().union(*map(defined_names, [begun, *(content for _, content in blocks)]))
     asked = called_names(tests) & defined
     block = last_program(blocks, asked)

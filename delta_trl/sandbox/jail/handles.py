@@ -41,7 +41,7 @@ OPERATIONS: dict[str, Callable] = {
     # The end is an empty list. An end that came from a function would end a loop of the tests early.
     "next": lambda iterator: list(itertools.islice(iterator, 1)),
 }
-for function in (operator.call, type, isinstance, getattr, setattr, len, iter, bool, str, repr):
+for function in (operator.call, type, isinstance, issubclass, getattr, setattr, len, iter, bool, str, repr):
     OPERATIONS[function.__name__] = function
 BUILTINS = {name: value for name, value in vars(builtins).items() if callable(value) and not name.startswith("_")}
 EXCEPTIONS = {
@@ -235,6 +235,9 @@ class Handle:
 
     def __instancecheck__(self, value: object) -> bool:
         return self._ask_program("isinstance", value, self) is True
+
+    def __subclasscheck__(self, other: object) -> bool:
+        return self._ask_program("issubclass", other, self) is True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._ask_program("call", self, *args, **kwargs)
