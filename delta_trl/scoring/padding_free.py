@@ -78,11 +78,13 @@ class PaddingFree(GRPOTrainer):
         is_new = self._buffered_inputs is not buffered
         if not (is_new and self._layout and ROWS in inputs) or has_images(inputs):
             return inputs
-        shuffled = torch.cat([batch[ROWS] for batch in self._buffered_inputs])  # by TRL
+        rows = [batch[ROWS] for batch in self._buffered_inputs]
+        shuffled = torch.cat(rows)  # by TRL
         if len(shuffled) != len(self._row_order):  # a subclass has left rows out
             return inputs
         place_of_row = shuffled.argsort()
-        whole = in_order(self._buffered_inputs, place_of_row[self._row_order])
+        order = place_of_row[self._row_order]
+        whole = in_order(self._buffered_inputs, order)
         n_batches = self.args.steps_per_generation
         self._buffered_inputs = split_tensor_dict(whole, n_batches)
         return self._buffered_inputs[self._step % n_batches]
@@ -130,7 +132,9 @@ class PaddingFree(GRPOTrainer):
             others = micro_batch.get("old_per_token_logps", others)
         log_probs = others.index_copy(0, rows, log_probs)
         if entropies is not None:
-            mean = entropies[tokens[rows] == 1].mean().nan_to_num()  # 0 without any token
+            scored = tokens[rows].bool()
+            mean = entropies[scored].mean()
+            mean = mean.nan_to_num()  # 0 without any token
             entropies = mean.expand(tokens.shape).index_copy(0, rows, entropies)
 
         if recorder is not None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from accelerate.logging import get_logger
+from accelerate.utils import is_peft_model
 from torch import nn
 
 from ..credit import HiddenStates
@@ -75,7 +76,9 @@ class Recorder:
         def keep(module, args, output) -> None:
             states = output.last_hidden_state.detach()
             device = states.device
-            predicting = states[:, :-1][scored.to(device)]  # the state one position earlier predicts a token
+            first = -scored.size(1) - 1  # the state one position earlier predicts a token
+            predicting = states[:, first:-1]
+            predicting = predicting[scored.to(device)]
             if torch.is_autocast_enabled(device.type):
                 # float32 weights under autocast give float32 states, which the LM head then casts
                 predicting = predicting.to(torch.get_autocast_dtype(device.type))
@@ -97,7 +100,7 @@ class Recorder:
         for (row, _), part in zip(rows, parts, strict=True):
             self._blocks[row] = part
         if not self.remaining:
-            blocks = [self._blocks[row] for row in sorted(self._blocks)]
+            blocks = [self._blocks.pop(row) for row in sorted(self._blocks)]  # `keep_only` frees what it drops
             self.hidden = HiddenStates(blocks, device, staged=self._memory != device)
 
     def _fits(self, states: torch.Tensor) -> bool:
@@ -105,16 +108,25 @@ class Recorder:
         if self._place != "auto":
             return self._place == "device"
         n_tokens = sum(n for _, n in self.remaining)
-        room = has_room(states.device, n_tokens * states.size(1) * states.dtype.itemsize)
-        if not room:
+        n_bytes = n_tokens * states.size(1) * states.dtype.itemsize
+        fits = has_room(states.device, n_bytes)
+        if not fits:
             logger.warning_once("hidden_state_cache='auto': the device has no room, main memory is used.")
-        return room
+        return fits
+
+
+def without_adapter(model: nn.Module) -> nn.Module:
+    """A causal language model itself, without PEFT's wrapper."""
+    if is_peft_model(model):
+        return model.get_base_model()
+    return model
 
 
 def backbone_of(model: nn.Module) -> nn.Module:
-    """The module whose last hidden state enters the LM head. Raises `ValueError` if the model has none."""
-    if hasattr(model, "get_base_model"):  # PEFT's own `base_model` includes the LM head
-        model = model.get_base_model()
+    """
+    The module whose last hidden state enters the LM head of a model without PEFT's wrapper, whose own `base_model`
+    includes the head. Raises `ValueError` if the model has none.
+    """
     backbone = getattr(model, "base_model", model)
     if backbone is model or model.get_output_embeddings() is None:
         raise ValueError(

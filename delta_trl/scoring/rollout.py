@@ -7,14 +7,13 @@ import inspect
 from typing import Any
 
 import torch
-from accelerate.utils import is_peft_model
 from torch import nn
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..credit import LMHead, PolicyOutputs, Responses
-from .recorder import Recorder, backbone_of
+from .recorder import Recorder, backbone_of, without_adapter
 from .texts import TokenTexts
 
 
@@ -37,8 +36,7 @@ def unwrapped(trainer: GRPOTrainer, model: nn.Module) -> nn.Module:
 
 def causal_model(trainer: GRPOTrainer) -> nn.Module:
     """The causal language model in training, without wrappers of distributed training or PEFT."""
-    model = unwrapped(trainer, trainer.model)
-    return model.get_base_model() if is_peft_model(model) else model
+    return without_adapter(unwrapped(trainer, trainer.model))
 
 
 def autocast_dtype(trainer: GRPOTrainer) -> torch.dtype | None:

@@ -179,7 +179,8 @@ def has_gaps(valid: torch.Tensor) -> bool:
     """Whether a row (b, P + T) has padding between its first and its last valid token."""
     previous = pad(valid, (1, 0))[:, :-1]
     begins = valid & ~previous
-    return bool((begins.sum(dim=1) > 1).any())
+    n_begins = begins.sum(dim=1)
+    return bool((n_begins > 1).any())
 
 
 def repeated_prompts(valid: torch.Tensor, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -190,7 +191,8 @@ def repeated_prompts(valid: torch.Tensor, input_ids: torch.Tensor, labels: torch
     prompt = valid & (labels == -100)
     tokens = input_ids.masked_fill(~prompt, -1)  # also tells in which columns a prompt stands
     is_equal = tokens[1:] == tokens[:-1]
-    repeats = pad(is_equal.all(dim=1), (1, 0))  # (b,): the first row has none before it
+    is_equal_row = is_equal.all(dim=1)
+    repeats = pad(is_equal_row, (1, 0))  # (b,): the first row has none before it
     next_in_prompt = pad(prompt[:, 1:], (0, 1))
     return prompt & next_in_prompt & repeats[:, None]
 

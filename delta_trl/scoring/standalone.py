@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from accelerate.utils import is_peft_model
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -12,7 +11,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from ..credit import LMHead, PolicyOutputs, Responses, Tokens
 from ..credit.rule import normalised_by_group
-from .recorder import Recorder, backbone_of
+from .recorder import Recorder, backbone_of, without_adapter
 from .texts import TokenTexts
 
 
@@ -38,22 +37,30 @@ class StandalonePolicy:
     dtype: torch.dtype | None = None  # no autocast
 
     def __post_init__(self):
-        self._completions = [row["token_ids"] for row in self.rows]
-        self._turns = [row.get("turns") or [1] * len(row["token_ids"]) for row in self.rows]
+        self._completions = []
+        self._turns = []
+        for row in self.rows:
+            ids = row["token_ids"]
+            self._completions.append(ids)
+            self._turns.append(row.get("turns") or [1] * len(ids))
         self.ids = self._padded(self._completions)
         self.mask = self._padded(self._turns) > 0
-        causal = self.model.get_base_model() if is_peft_model(self.model) else self.model
-        add_fused_lm_head(causal, 1.0, outputs=("log_probs", "entropy"))
+        self._causal = without_adapter(self.model)
+        add_fused_lm_head(self._causal, 1.0, outputs=("log_probs", "entropy"))
 
     @torch.no_grad()
     def outputs(self, hidden: bool) -> PolicyOutputs:
-        recorder = Recorder(backbone_of(self.model) if hidden else None)
+        recorder = Recorder(backbone_of(self._causal) if hidden else None)
         every_row = torch.arange(len(self.mask), device=self.mask.device)
         recorder.begin(self.mask, every_row)
-        pieces = tqdm(every_row.split(self.micro_batch_size), desc="scoring", disable=not self.progress)
-        scored = [self._score(rows, recorder) for rows in pieces]
-        log_probs, entropies = map(torch.cat, zip(*scored, strict=True))
-        return PolicyOutputs(log_probs, entropies, recorder.hidden)
+        pieces = every_row.split(self.micro_batch_size)
+        log_probs = []
+        entropies = []
+        for rows in tqdm(pieces, desc="scoring", disable=not self.progress):
+            of_rows = self._score(rows, recorder)
+            log_probs.append(of_rows[0])
+            entropies.append(of_rows[1])
+        return PolicyOutputs(torch.cat(log_probs), torch.cat(entropies), recorder.hidden)
 
     def responses(self) -> Responses:
         read = TokenTexts(self.tokenizer)

@@ -115,9 +115,13 @@ class TokenTexts:
             ids (`list[list[int]]` of length B): The completions' tokens.
             of_policy (`Sequence[Sequence[int]]` of length B): For each completion as in `of_turns`.
         """
-        rows = zip(ids, of_policy, map(tools_called, completions), strict=True)
-        texts, turns = zip(*[self.of_turns(*row) for row in rows], strict=True)
-        return Responses(prompts, completions, ids, columns, list(texts), list(turns))
+        texts = []
+        turns = []
+        for completion, row, mask in zip(completions, ids, of_policy, strict=True):
+            row_texts, row_turns = self.of_turns(row, mask, tools_called(completion))
+            texts.append(row_texts)
+            turns.append(row_turns)
+        return Responses(prompts, completions, ids, columns, texts, turns)
 
 
 def tools_called(completion: str | list[dict]) -> list[tuple[str, ...]]:
