@@ -71,15 +71,13 @@ class RemoteSandbox:
         http = urllib.request.Request(f"{self.url}/run_code", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(http, timeout=limits.wall_seconds + OVERHEAD_SECONDS) as response:
             reply = json.load(response)
-        if reply["status"] == "SandboxError" or reply.get("run_result") is None:
-            raise ValueError(reply.get("message") or f"the server answered {reply['status']!r}")
-        run = reply["run_result"]
+        run = reply if reply["status"] == "SandboxError" else reply["run_result"]
         if run["status"] == "TimeLimitExceeded":
             outcome = Outcome.TIMEOUT
         elif run["status"] == "Finished":
             outcome = Outcome.OK if run.get("return_code") == 0 else Outcome.EXCEPTION
         else:
-            raise ValueError(f"the server answered {run['status']!r}")
+            raise ValueError(reply.get("message") or f"the server answered {run['status']!r}")
         stdout = in_bytes(run.get("stdout"))
         return Result(outcome, stdout, in_bytes(run.get("stderr")), reports=(stdout,))
 

@@ -110,7 +110,7 @@ class Worker:
 
         Raises:
             WorkerError: If a process could not begin, or was killed from outside, or the worker is lost.
-            OSError: If this process cannot write the jobs.
+            OSError: If this process cannot write the jobs, or the worker is gone.
         """
         request = {"limits": limits.of_kernel(), "wall_seconds": limits.wall_seconds}
         files: list[int] = []  # of each process: job, stdout, stderr, reports
@@ -118,10 +118,7 @@ class Worker:
             for job in jobs:
                 for content in (json.dumps(job).encode(), b"", b"", b""):
                     files.append(open_memory(content))
-            try:
-                socket.send_fds(self.channel, [json.dumps(request).encode()], files)
-            except OSError as error:
-                raise WorkerError(f"A sandbox worker is gone: {error}") from error
+            socket.send_fds(self.channel, [json.dumps(request).encode()], files)
             reply = self._receive(limits.wall_seconds * 2 + GRACE_SECONDS)
             self.reusable = reply["reusable"]
             cases = jobs[0].get("inputs", [""])

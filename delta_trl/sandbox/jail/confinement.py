@@ -90,7 +90,7 @@ def hold_library(sites: list[str]) -> None:
 
 
 def become_a_spare_user() -> None:
-    spare = FIRST_SPARE_UID + random.SystemRandom().randrange(SPARE_UIDS)
+    spare = FIRST_SPARE_UID + random.randrange(SPARE_UIDS)
     os.setgroups([])
     try:
         become(spare)

@@ -61,13 +61,10 @@ class NotForProgramsError(TypeError):
 
 
 class Link:
-    """One end of the link: a stream socket that carries lines of JSON."""
+    """What comes over the link, a stream socket that carries lines of JSON."""
 
     def __init__(self) -> None:
         self.incoming = open(LINK, "rb", closefd=False)
-
-    def send(self, message: dict) -> None:
-        write_line(message, LINK)
 
     def receive(self) -> dict:
         """Raises ValueError or RecursionError if the other process has ended, or has sent what is no message."""
@@ -111,26 +108,26 @@ def serve(load: Callable, printed: io.BytesIO) -> None:
         reply["printed"] = printed.getvalue().decode("utf-8", "replace")
         printed.seek(0)
         printed.truncate()
-        link.send(reply)
+        write_line(reply, LINK)
 
 
 def reply_to(request: dict, objects: Objects, operations: dict[str, Callable]) -> dict:
     """The value of an operation, and the containers among its arguments if it has changed them."""
-    args = [objects.decode(one) for one in request["args"]]
-    kwargs = {name: objects.decode(one) for name, one in request["kwargs"].items()}
+    args = objects.decode(request["args"])
+    kwargs = objects.decode(request["kwargs"])
     value = operations[request["operation"]](*args, **kwargs)
-    changed = []
+    changed = {}
     if value is None:
         for at, one in enumerate([*args, *kwargs.values()]):
             if type(one) in CHANGEABLE or codec.is_array(one):
-                changed.append([at, objects.encode(one)])
-    return {"value": objects.encode(value), "changed": changed}
+                changed[at] = one
+    return {"value": objects.encode(value), "changed": objects.encode(changed)}
 
 
 def described(error: BaseException) -> list[str]:
     """The name of Python's nearest exception class, and its argument for the same text."""
     text = str(error)
-    if type(error) is KeyError and len(error.args) == 1:  # which shows its argument in quotes
+    if type(error) is KeyError and error.args:  # which shows its argument in quotes
         text = str(error.args[0])
     for kind in type(error).__mro__:
         if kind in EXCEPTIONS.values():
@@ -153,12 +150,12 @@ class Program(codec.Codec):
         """
         request = {
             "operation": operation,
-            "args": [self.encode(one) for one in args],
-            "kwargs": {name: self.encode(one) for name, one in kwargs.items()},
+            "args": self.encode(args),
+            "kwargs": self.encode(kwargs),
         }
         with self.lock:
             try:
-                self.link.send(request)
+                write_line(request, LINK)
                 reply = self.link.receive()
             except (ValueError, RecursionError, OSError):
                 raise ProgramError("the program has ended") from None
@@ -169,8 +166,8 @@ class Program(codec.Codec):
         value = self.decode(reply["value"])
         if value is None:
             given = [*args, *kwargs.values()]
-            for at, content in reply["changed"]:
-                update(given[at], self.decode(content))
+            for at, content in self.decode(reply["changed"]).items():
+                update(given[at], content)
         return value
 
     def refer(self, value: Any) -> list:
@@ -184,7 +181,7 @@ class Program(codec.Codec):
     def resolve(self, tag: str, content: Any) -> Any:
         if tag == "nan" and self.nan_is_named:
             return content
-        if tag not in ("handle", "coroutine") or type(content) is not int:
+        if tag not in ("handle", "coroutine"):
             raise ProgramError("no value, or NaN")
         handle = object.__new__(Handle)
         object.__setattr__(handle, "_ask_program", self.ask)

@@ -61,7 +61,9 @@ def run_cases(job: dict, run_case: Callable[[Any], None], report: Callable[[int]
     state = State()
     for given in job["inputs"]:
         status = guarded(functools.partial(run_case, given))
-        alone = threading.active_count() == 1  # else `finish` shuts down threading
+        alone = threading.active_count() == 1
+        if not alone:  # wait for them, as an interpreter does; then it can start no others
+            status = guarded(threading._shutdown) or status  # type: ignore[attr-defined]  # private
         status = finish(status)
         if len(job["inputs"]) == 1:
             return status
@@ -84,9 +86,8 @@ class State:
 
     @staticmethod
     def measure() -> dict[str, int]:
-        sizes = {name: len(vars(module)) for name, module in list(sys.modules.items())}
-        for own in ("__main__", "solution"):
-            sizes.pop(own, None)
+        own = ("__main__", "solution")
+        sizes = {name: len(vars(module)) for name, module in list(sys.modules.items()) if name not in own}
         return sizes | {"os.environ": len(os.environ), "sys.path": len(sys.path)}
 
     def is_fresh(self) -> bool:
@@ -120,9 +121,7 @@ def guarded(function: Callable[[], object]) -> int:
 
 
 def finish(status: int) -> int:
-    """Do what an interpreter does at exit: wait for threads, run atexit functions, flush, delete objects."""
-    if threading.active_count() > 1:
-        status = guarded(threading._shutdown) or status  # type: ignore[attr-defined]  # private
+    """Do what an interpreter does at exit, after the threads: run atexit functions, flush, delete objects."""
     guarded(atexit._run_exitfuncs)
     for stream in (sys.stdout, sys.stderr):
         status = guarded(functools.partial(flush, stream)) or status

@@ -105,14 +105,10 @@ class UnusableError(Exception):
 
 
 class Unit(NamedTuple):
-    """A text of tests, and the functions of it to run. Each is a test, and so is a text without."""
+    """A text of tests, and the functions of it to run, each of which is a test. `None` stands for the text itself."""
 
     module: ast.Module
-    functions: list[str]
-
-    @property
-    def total(self) -> int:
-        return max(1, len(self.functions))
+    functions: list[str | None]
 
 
 class Source:
@@ -162,7 +158,7 @@ class Source:
 
     @property
     def total(self) -> int:
-        return sum(unit.total for unit in self.units)
+        return sum(len(unit.functions) for unit in self.units)
 
     def results(self, load: Callable) -> Iterator[bool | str]:
         """Run the tests on a program that `load` gives. For each, True or the name of the exception it failed with."""
@@ -189,10 +185,8 @@ class Source:
         failure = outcome(set_up)
         for unit in self.units:
             result = outcome(run_text, unit.module) if failure is True else failure
-            if unit.functions and result is True:
-                yield from (outcome(call, name) for name in unit.functions)
-            else:
-                yield from [result] * unit.total
+            for name in unit.functions:
+                yield outcome(call, name) if name and result is True else result
 
 
 def outcome(action: Callable, *args: Any) -> bool | str:
@@ -283,14 +277,14 @@ def import_of_tests(node: ast.stmt, names: dict[str, Any]) -> None:
         exec(text, names)
 
 
-def functions_to_run(module: ast.Module, read: set[str], entry_point: str | None) -> list[str]:
+def functions_to_run(module: ast.Module, read: set[str], entry_point: str | None) -> list[str | None]:
     """
-    Functions `test…` whose parameters pytest's marks give, and `check` if there is an entry point.
+    Functions `test…` whose parameters pytest's marks give, and `check` if there is an entry point; `None` without any.
 
     Raises:
         UnusableError: For asserts in other functions and classes that the tests do not use: nobody would run them.
     """
-    found = []
+    found: list[str | None] = []
     for one in module.body:
         if not isinstance(one, (*FUNCTIONS, ast.ClassDef)):
             continue
@@ -298,7 +292,7 @@ def functions_to_run(module: ast.Module, read: set[str], entry_point: str | None
             found.append(one.name)
         elif one.name not in read and re.search("assert|raises", ast.unparse(one)):  # unittest's are methods
             raise UnusableError(f"{one.name} would not be run: tests are functions `test…` without parameters")
-    return found
+    return found or [None]
 
 
 def is_test(function: ast.FunctionDef | ast.AsyncFunctionDef, entry_point: str | None) -> bool:

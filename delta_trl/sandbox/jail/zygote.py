@@ -25,7 +25,7 @@ from .confinement import Jail, confine, empty
 # What the program's process may take to end after that of the tests: the machine may have killed it, or it notices.
 END_SECONDS = 0.05
 MAX_DESCRIPTORS = 2 * child.FILES
-PRELOADED = "array cmath dataclasses decimal fractions queue traceback"  # besides what `calls` imports
+PRELOADED = "array cmath dataclasses decimal fractions queue traceback".split()  # besides what `calls` imports
 
 
 def main(tier: str, readable: list[str], sites: list[str], temporary: str) -> None:
@@ -71,10 +71,8 @@ def restore_signals() -> None:
 def preload() -> int:
     """Import what most programs import, once. Return the address space of the process, in bytes."""
     sys.set_int_max_str_digits(0)  # long answers are legitimate
-    for name in PRELOADED.split():
-        importlib.import_module(name)
     site.setquit()  # exit() and quit(), which an interpreter without site-packages does not have
-    for name in PACKAGES:
+    for name in (*PRELOADED, *PACKAGES):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     with open("/proc/self/statm") as file:
@@ -84,8 +82,9 @@ def preload() -> int:
 def prepare(jail: Jail) -> None:
     """Prepare for forks. Runs before the worker reports that it is ready, so that a failure shows then."""
     seccomp.build()  # once for all children
-    for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
-        del sys.modules[name]  # programs must not import this package
+    for name in list(sys.modules):
+        if name.startswith("sandbox"):
+            del sys.modules[name]  # programs must not import this package
     gc.collect()
     sys.orig_argv.clear()  # it names the trainer's process and paths
     gc.freeze()  # a child's collector must not touch, and so copy, the pages shared with it
