@@ -52,13 +52,18 @@ def package_directories() -> list[str]:
 
 def readable_paths() -> list[str]:
     """The files and directories that the interpreter and its imports read: they exist, and are absolute."""
-    paths = [*os.environ.get(LIBRARY_PATH, "").split(":"), *SYSTEM_LIBRARIES]
-    paths += [os.path.join(sys.base_prefix, "lib"), os.path.dirname(os.__file__)]
+    paths = [
+        *os.environ.get(LIBRARY_PATH, "").split(":"),
+        *SYSTEM_LIBRARIES,
+        os.path.join(sys.base_prefix, "lib"),
+        os.path.dirname(os.__file__),
+    ]
     for site in package_directories():
         for name in PACKAGES:
             package = os.path.join(site, name)
             paths += [package, f"{package}.libs"]
-    return sorted({os.path.abspath(path) for path in paths if os.path.exists(path)})
+    existing = filter(os.path.exists, paths)
+    return sorted(set(map(os.path.abspath, existing)))
 
 
 class Worker:

@@ -172,7 +172,7 @@ class Program(codec.Codec):
 
     def refer(self, value: Any) -> list:
         if type(value) is Handle:
-            return ["handle", value._key]
+            return ["handle", value._handle_key]
         name = getattr(value, "__name__", None)
         if isinstance(name, str) and BUILTINS.get(name) is value:
             return ["builtin", name]
@@ -185,7 +185,7 @@ class Program(codec.Codec):
             raise ProgramError("no value, or NaN")
         handle = object.__new__(Handle)
         object.__setattr__(handle, "_ask_program", self.ask)
-        object.__setattr__(handle, "_key", content)
+        object.__setattr__(handle, "_handle_key", content)
         object.__setattr__(handle, "_counted_by", None)
         return handle if tag == "handle" else self.wait_for(handle)
 
@@ -216,7 +216,7 @@ def update(old: Any, new: Any) -> None:
 class Handle:
     """An object of the program. The tests may call it, use its attributes, take its length or iterate it once."""
 
-    __slots__ = ("_ask_program", "_counted_by", "_key")
+    __slots__ = ("_ask_program", "_counted_by", "_handle_key")
     __hash__ = None  # type: ignore[assignment]  # sets and dicts would compare
 
     def __eq__(self, other: object) -> bool:
