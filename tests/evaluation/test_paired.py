@@ -8,29 +8,23 @@ from scipy import stats
 
 from delta_trl.evaluation.paired import (
     POWER,
-    critical_t,
     holm,
     seeds_to_see,
     t_test,
-    two_sided_p,
     visible_difference,
 )
 
 
-@pytest.mark.parametrize("df", [1, 2, 4, 30, 1000])
-def test_students_t_is_that_of_scipy(df):
-    for p in (0.4, 0.05, 0.05 / 3, 1e-6):
-        assert critical_t(p, df) == pytest.approx(stats.t.isf(p / 2, df), rel=1e-8)
-    for t in (0.0, 0.3, -2.0, 12.0):
-        assert two_sided_p(t, df) == pytest.approx(2 * stats.t.sf(abs(t), df), rel=1e-10)
-
-
-def test_intervals_and_p_are_those_of_scipy():
-    values = [0.03, -0.01, 0.02, 0.05]
+@pytest.mark.parametrize("n", [2, 3, 5, 31, 1001])
+def test_intervals_and_p_are_those_of_scipy(n):
+    values = np.random.default_rng(n).normal(0.2, 1.0, n)
     expected = stats.ttest_1samp(values, 0)
     low, high = expected.confidence_interval(0.95)
     mean, half, p = t_test(values)
     assert (mean - half, mean + half, p) == pytest.approx((low, high, expected.pvalue))
+
+
+def test_one_seed_or_equal_ones_have_no_p():
     assert t_test([0.1]) == pytest.approx((0.1, math.nan, math.nan), nan_ok=True)
     assert t_test([0.25, 0.25]) == pytest.approx((0.25, 0.0, math.nan), nan_ok=True)
 

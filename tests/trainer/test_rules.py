@@ -58,10 +58,10 @@ def test_lm_head_gradients_are_exact(make_trainer, rollout):
     equals_oracle(batch, gradients(trainer, batch, [trainer.model.lm_head.weight], temperature=0.6))
 
 
-@pytest.mark.parametrize("name", [name for name in RULES if name != "none"])
-def test_every_rule_is_described(name):
-    table = [line for line in Path("docs/token_credit.md").read_text().splitlines() if line.startswith("| `")]
-    assert any(f"`{name}`" in line and f"`{RULES[name].__name__}" in line for line in table)
+def test_every_rule_is_described():
+    page = Path("docs/token_credit.md").read_text()
+    for name in RULES.keys() - {"none"}:
+        assert f"\n| `{name}` | `{RULES[name].__name__}" in page
 
 
 def test_an_unknown_transformation_of_the_logits_is_refused(make_trainer):

@@ -16,6 +16,7 @@ from ..trainers import (
     LORA,
     MISALIGNED,
     TRL,
+    Compared,
     credit,
     expected_coefficients,
     logged,
@@ -25,7 +26,6 @@ from ..trainers import (
     rollout_of,
     rollout_with_environment,
     same_weights,
-    valid_tokens,
 )
 
 
@@ -106,7 +106,7 @@ def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation
 def test_extra_forward_passes(make_trainer, rollout, monkeypatch, tmp_path, options, passes):
     """Counted at the model, not taken from the metric alone: the policy is scored once, by TRL or by us."""
     tiny.model().save_pretrained(tmp_path / "model")  # TRL loads the reference model from the policy's path
-    trainer = make_trainer(str(tmp_path / "model"), **options)
+    trainer = make_trainer(str(tmp_path / "model"), Compared, **options)
     rollout(trainer)  # asks the model first what may be trimmed
     scored, score = [], GRPOTrainer._get_per_token_logps_and_entropies
     monkeypatch.setattr(
@@ -115,8 +115,6 @@ def test_extra_forward_passes(make_trainer, rollout, monkeypatch, tmp_path, opti
     batch = rollout(trainer)
     assert len(scored) == len(batch["advantages"]) * (2 if trainer.beta else 1)
     assert trainer._metrics["train"]["credit/extra_forward_passes"] == [passes] * 2
-    expected = expected_coefficients(trainer.model, batch)
-    torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
 
 
 def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monkeypatch):
@@ -151,19 +149,9 @@ WITHOUT_CONTRAST = {
 }
 
 
-class Checked(DeltaGRPOTrainer):
-    def _generate_and_score_completions(self, inputs):
-        batch = super()._generate_and_score_completions(inputs)
-        coefficients, valid = batch["token_coefficients"], valid_tokens(batch)
-        assert (coefficients.dtype, coefficients.shape) == (torch.float32, valid.shape)
-        assert not coefficients[~valid].any()
-        assert coefficients[valid].mean().item() == pytest.approx(1, abs=1e-5) or not valid.any()
-        return batch
-
-
 @pytest.mark.parametrize("name", [*OPTIONS, *WITHOUT_CONTRAST])
 def test_options(make_trainer, name):
-    trainer = make_trainer(trainer_class=Checked, **(OPTIONS | WITHOUT_CONTRAST)[name])
+    trainer = make_trainer(trainer_class=Compared, **(OPTIONS | WITHOUT_CONTRAST)[name])
     before = parameters_to_vector(trainer.model.parameters())
     trainer.train()
     assert torch.equal(before, parameters_to_vector(trainer.model.parameters())) is (name in WITHOUT_CONTRAST)
