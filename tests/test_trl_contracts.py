@@ -18,7 +18,7 @@ from delta_trl.trainer import trl_signatures
 
 from .corpus import tiny
 from .test_layers import ROOT
-from .trainers import TRL
+from .trainers import TRL, move
 from .trainers import make_trainer as make
 
 
@@ -126,9 +126,7 @@ def test_every_loss_weighs_tokens_by_their_advantages(make_trainer, rollout):
     """The losses of two batches of advantages (B, T) sum to that of their sum; which token has which matters."""
     trainer = make_trainer(**TRL, num_iterations=2, delta=10.0)
     batch = rollout(trainer)
-    with torch.no_grad():
-        for parameter in trainer.model.parameters():
-            parameter.add_(0.03 * torch.randn_like(parameter))
+    move(trainer.model)
     shape, advantages = batch["completion_ids"].shape, batch["advantages"][:, None]
 
     def gradient(weights):

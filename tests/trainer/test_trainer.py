@@ -24,7 +24,6 @@ from ..trainers import (
     plain_forward,
     response_advantages,
     rollout_of,
-    rollout_with_environment,
     same_weights,
 )
 
@@ -139,7 +138,6 @@ OPTIONS = {
     "truncated masked": {"mask_truncated_completions": True},
     "LoRA and gradient checkpointing": {"gradient_checkpointing": True, **LORA},
     "padding": {"pad_to_multiple_of": 16, **MISALIGNED},
-    "tool tokens": {"rollout_func": rollout_with_environment},
     "some unscorable": gives(lambda i: None if i % 3 else float(i % 2)),
 }
 WITHOUT_CONTRAST = {
@@ -201,10 +199,8 @@ def test_default_args(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"token_credit": "dleta"}, "rule 'dleta'.*'delta'"),
         (credit("tests.corpus.tiny.model"), "TokenCredit"),
         (credit("none", lambda_max=1.5), "'lambda_max'"),
-        (credit(lambda_min=1.5), "lambda_min=1.5"),
         ({"token_credit_kwargs": "high"}, "token_credit_kwargs='high'"),
         ({"hidden_state_cache": "recompute"}, "hidden_state_cache='recompute'"),
         ({"log_token_credit": -1}, "log_token_credit=-1"),
