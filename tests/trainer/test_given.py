@@ -144,9 +144,9 @@ def test_a_column_whose_name_the_source_needs():
 
 
 # Two turns, a tool's token after each, and a turn without text. An empty token is a part of a character that a later
-# one completes; here, the last one's never comes.
-TEXTS = ["a", None, "", " the", None, None, None, "b", None, "", None, None]
-TURNS = [Turn("a the", 0, 5, 0, 4), Turn("b", 5, 6, 6, 9), Turn("", 6, 6, 11, 11)]
+# one completes.
+TEXTS = ["a", None, "", " the", None, None, None, "b", None, "c", None, None]
+TURNS = [Turn("a the", 0, 5, 0, 4), Turn("bc", 5, 7, 6, 9), Turn("", 7, 7, 11, 11)]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,10 @@ TURNS = [Turn("a the", 0, 5, 0, 4), Turn("b", 5, 6, 6, 9), Turn("", 6, 6, 11, 11
     [
         (0, 1, (0, 1)),  # a special token belongs to the text before it
         (1, 2, (2, 4)),
-        (4, 6, (2, 8)),  # at the beginning of a turn, to the text after it
-        (5, 6, (6, 9)),  # all tokens of a turn
-        (6, 6, (11, 11)),
+        (4, 6, (2, 8)),
+        (5, 6, (6, 8)),  # at the beginning of a turn, to the text after it
+        (6, 7, (9, 9)),
+        (7, 7, (11, 11)),  # a turn is all its tokens
     ],
 )
 def test_a_span_is_the_tokens_that_have_its_characters(start, end, tokens):
