@@ -89,16 +89,13 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
 
 def load_prepared(run_args: RunArguments, split: str) -> Dataset:
     """Load a split, and bring it into TRL's columns. Raises `ValueError` like the functions of `data/loading.py`."""
-    name = run_args.dataset_name
-    if local_format(name) and split.partition("[")[0] not in ("train", "test"):
-        raise UsageError(f"{name} is a file, which has no split {split!r}: name the file with the rows that you mean.")
     return prepare(
-        load(name, run_args.dataset_config, split, run_args.dataset_format),
+        load(run_args.dataset_name, run_args.dataset_config, split, run_args.dataset_format),
         column_mapping=run_args.column_mapping,
         prompt_template=run_args.prompt_template,
         system_prompt=run_args.system_prompt,
         conversational=run_args.conversational,
-        name=name,
+        name=run_args.dataset_name,
     )
 
 

@@ -12,7 +12,6 @@ from ..corpus import tiny
 
 # words of the call, and what the message names; `dry` ones are found without weights, too
 MISTAKES = {
-    "--dataset_train_split validation": "'validation'",
     "--dataset_name unreadable.jsonl --reward_funcs math_reward": "golds",
     "--config list.yaml": "dataset_name",
     "--dataset_name questions.jsonl": "dataset_format",
