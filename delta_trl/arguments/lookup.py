@@ -27,7 +27,7 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name or path)
-        if hasattr(module, attribute):
+        if module_name and hasattr(module, attribute):
             return getattr(module, attribute)
         hint = nearest(attribute, dir(module))
         problem = f"module {module.__name__!r} has no {attribute!r}"
