@@ -46,7 +46,7 @@ def begun_texts(prompts: list) -> list[str]:
     return [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
 
 
-def opens_reasoning(prompt: str | list[dict], tokenizer: "PreTrainedTokenizerBase", template: dict | None) -> bool:
+def opens_reasoning(prompt: Any, tokenizer: "PreTrainedTokenizerBase", template: dict | None) -> bool:
     """Whether the chat template ends a prompt with the tag that opens the reasoning. It has no part in texts."""
     if isinstance(prompt, str):
         return False
