@@ -4,8 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from transformers import GenerationConfig
-from trl.trainer.utils import pad
+from transformers import DataCollatorWithPadding, GenerationConfig
 
 from .arguments import EvalArguments
 
@@ -29,13 +28,15 @@ class TransformersGenerator:
 
     def __init__(self, args: EvalArguments):
         self.model = args.model()
-        self.pad = args.tokenizer().pad_token_id or 0  # any token will do, because it is masked
+        tokenizer = args.tokenizer()
+        tokenizer.pad_token_id = tokenizer.pad_token_id or 0  # any token will do, because it is masked
+        self.collate = DataCollatorWithPadding(tokenizer)
         sampling = {}
         if args.temperature > 0:
             sampling = {"temperature": args.temperature, "top_p": args.top_p, "top_k": 0}
         # used instead of the model's generation_config.json, whose settings would change the sampling
         self.model.generation_config = GenerationConfig(
-            pad_token_id=self.pad,
+            pad_token_id=tokenizer.pad_token_id,
             max_new_tokens=args.max_completion_length,
             do_sample=bool(sampling),
             **sampling,
@@ -44,13 +45,11 @@ class TransformersGenerator:
     @torch.inference_mode()
     def __call__(self, prompts: Texts, seeds: list[int], end: list[int]) -> Texts:
         torch.manual_seed(seeds[0])
-        device = self.model.device
-        rows = [torch.tensor(ids, device=device) for ids in prompts]
-        masks = [torch.ones_like(row) for row in rows]
-        ids = pad(rows, self.pad, "left")
-        mask = pad(masks, 0, "left")
-        sequences = self.model.generate(input_ids=ids, attention_mask=mask, eos_token_id=end or None)
-        completions = sequences[:, ids.shape[1] :].tolist()
+        rows = [{"input_ids": ids} for ids in prompts]
+        batch = self.collate(rows).to(self.model.device)
+        sequences = self.model.generate(**batch, eos_token_id=end or None)
+        start = batch["input_ids"].shape[1]
+        completions = sequences[:, start:].tolist()
         return [_until(end, completion) for completion in completions]
 
 
