@@ -23,6 +23,7 @@ MAX_FAILED_STARTS = 3
 NOT_CHECKED = "not checked"
 STARVED = "too little processor time"
 FAILED = ("timeout", "crash", "memory", "error")
+Pair = tuple[str, str | None]  # a gold and an answer
 GOLD_ALONE = "0.5"  # an easy answer, after a failure: is it the gold's?
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # such as from the kernel's OOM killer
 
@@ -48,7 +49,7 @@ class GraderProcess:
         path = json.dumps([os.path.abspath(entry) for entry in sys.path])
         self.pipe, end = multiprocessing.Pipe()
         with end:
-            self.process = psutil.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-I", "-W", "ignore", "-c", BOOTSTRAP, path, str(end.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -96,7 +97,8 @@ class GraderProcess:
 
     def cpu_seconds(self) -> float:
         """Processor time so far."""
-        return sum(self.process.cpu_times()[:2])  # the user's and the system's
+        times = psutil.Process(self.process.pid).cpu_times()
+        return times.user + times.system
 
     def kill(self) -> int:
         """End the process, reap it, close the pipe; return its exit status (a negative signal number if killed)."""
@@ -111,7 +113,7 @@ def get_pool(size: int) -> WorkerPool[GraderProcess]:
     return WorkerPool(size, GraderProcess)
 
 
-def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | None]], seconds: float) -> list[str]:
+def check_answers(pool: WorkerPool[GraderProcess], pairs: list[Pair], seconds: float) -> list[str]:
     """
     The verdicts on pairs of a gold and an answer: those of `GraderProcess.check`, or
 
@@ -121,12 +123,13 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
 
     Args:
         pool (`WorkerPool[GraderProcess]`): From `get_pool`.
-        pairs (`list[tuple[str, str | None]]`): Golds and answers.
+        pairs (`list[Pair]`): Golds and answers.
         seconds (`float`): Time limit of each check.
     """
     failed_starts: list[Exception] = []
 
-    def check(pair: tuple[str, str | None]) -> str:
+    @functools.cache  # many completions of a prompt have one answer
+    def check(pair: Pair) -> str:
         verdict = attempt(pair)
         if not verdict.startswith((*FAILED, STARVED)):
             return verdict
@@ -137,7 +140,7 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
             return "unusable gold"
         return "timeout" if verdict == STARVED else verdict  # the gold passes under the same load
 
-    def attempt(pair: tuple[str, str | None]) -> str:
+    def attempt(pair: Pair) -> str:
         verdict = NOT_CHECKED
         for _ in range(MAX_ATTEMPTS):
             if len(failed_starts) >= MAX_FAILED_STARTS:
