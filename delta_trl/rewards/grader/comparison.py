@@ -9,7 +9,7 @@ from fractions import Fraction
 import sympy
 
 from .expressions import equal_expressions, is_proportional, number, same_value
-from .finished import refuse_equation, refuse_set, refuse_value, refuse_work
+from .finished import refuse_value, refuse_work
 from .forms import RefusedError, refuse_large_text
 from .normalization import normalize
 from .parsing import UnreadableError
@@ -121,7 +121,7 @@ def equal_quantities(gold: Term | Quantity, answer: Term | Quantity) -> bool:
         return equal_numbers(gold, answer)
     wanted = _with_unit(gold)
     given = _with_unit(answer)
-    have_one_dimension = wanted.powers == given.powers
+    have_one_dimension = wanted.dimension == given.dimension
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
         if not have_one_dimension:
             return False
@@ -129,19 +129,15 @@ def equal_quantities(gold: Term | Quantity, answer: Term | Quantity) -> bool:
             return _equal_scaled(wanted, given)
     elif have_one_dimension:  # of percent or degrees
         if _equal_scaled(wanted, given):
-            return not isinstance(gold, Expression) or not _is_multiple_of_pi(gold)
+            # `9\pi` is an area more likely than an angle
+            return not (isinstance(gold, Expression) and (number(gold.text) / sympy.pi).is_integer)
         if isinstance(gold, Number) and abs(gold.value) < 1:  # the share 0.5 is not 0.5 %
             return False
     return equal_numbers(wanted.value, given.value)
 
 
 def _with_unit(value: Term | Quantity) -> Quantity:
-    return value if isinstance(value, Quantity) else Quantity(value, sympy.S.One, {})
-
-
-def _is_multiple_of_pi(gold: Expression) -> bool:
-    r"""Whether a gold is an area more likely than an angle: `\pi`, `9\pi`."""
-    return (number(gold.text) / sympy.pi).is_integer is True
+    return value if isinstance(value, Quantity) else Quantity(value, sympy.S.One, sympy.S.One)
 
 
 def _equal_scaled(gold: Quantity, answer: Quantity) -> bool:
@@ -181,7 +177,9 @@ def equal_sets(gold: RealSet, answer: RealSet) -> bool:
     """Compare two sets of real numbers, whose bounds have to be worked out."""
     if _disagree(gold.name, answer.name):
         return False
-    refuse_set(gold, answer)
+    if len(answer.bounds) > len(gold.bounds):
+        raise RefusedError("too many bounds")
+    refuse_work(gold.bounds, answer.bounds, 0)
     return gold.points.symmetric_difference(answer.points).is_empty is True
 
 
@@ -193,7 +191,7 @@ def equal_equations(gold: Equation, answer: Equation) -> bool:
     gives_value = not gold.relates_unknowns and not _disagree(gold.name, answer.name)
     is_number = gives_value and isinstance(gold.value[0], Number)  # `2x = 10` is not solved
     if not is_number and is_proportional(gold, answer):
-        refuse_equation(gold, answer)
+        refuse_work([gold.left, gold.right], [answer.left, answer.right], 2)  # a term may change its side
         return True
     return gives_value and equal(gold.value, answer.value)
 

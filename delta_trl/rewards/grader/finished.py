@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 
 from .forms import RefusedError, operations, work
-from .values import Equation, Number, RealSet, Term
+from .values import Number, Term
 
 
 COMPLEX_INTEGER = re.compile(r"(?=.*i)[-+]?\s*(?:\d+|(?:\d+\s*)?i)\s*(?:[-+]\s*(?:\d+|(?:\d+\s*)?i))?")
@@ -38,15 +38,3 @@ def refuse_value(gold: Term, answer: Term) -> None:
     refuse_work([gold.text], [answer.text], 1)
     if COMPLEX_INTEGER.fullmatch(gold.text) and not COMPLEX_INTEGER.fullmatch(answer.text):
         raise RefusedError("not a complex integer")
-
-
-def refuse_equation(gold: Equation, answer: Equation) -> None:
-    """Refuse an equation that is not worked out. A term may change its side."""
-    refuse_work([gold.left, gold.right], [answer.left, answer.right], 2)
-
-
-def refuse_set(gold: RealSet, answer: RealSet) -> None:
-    """Refuse a set whose bounds are not worked out, or are more than the gold has."""
-    if len(answer.bounds) > len(gold.bounds):
-        raise RefusedError("too many bounds")
-    refuse_work(gold.bounds, answer.bounds, 0)

@@ -133,10 +133,14 @@ def normalize(text: str) -> str:
     while text.startswith("{") and text.endswith("}") and is_balanced(text[1:-1]):
         text = text[1:-1].strip()
     if THOUSANDS.match(text) or not re.search(r"[(\[{]|\\lbrace|, ", text):
-        text = THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+        text = THOUSANDS.sub(_digits, text)
     if not re.search(r"[,;]", text):
-        text = THOUSANDS_SPACED.sub(lambda match: match[0].replace(" ", ""), text)
+        text = THOUSANDS_SPACED.sub(_digits, text)
     return text
+
+
+def _digits(match: re.Match) -> str:
+    return re.sub("[, ]", "", match[0])
 
 
 def _replaced(text: str, table: tuple[tuple[str, Any], ...]) -> str:

@@ -52,7 +52,7 @@ def parse(text: str, is_complex: bool) -> sympy.Basic | sympy.MatrixBase:
         UnreadableError: If latex2sympy cannot read it.
     """
     if (value := exact(text)) is not None:
-        return sympy.Rational(value.numerator, value.denominator)
+        return sympy.Rational(value)
     text = DEGREES.sub(r"{\\frac{\1\\pi}{180}}", text)
     text = ODD_ROOT.sub(r"(-\\sqrt[\1]{\2})", text)
     try:

@@ -21,10 +21,10 @@ from .values import (
     Collection,
     Equation,
     Expression,
-    Number,
     Quantity,
     Readings,
     RealSet,
+    Term,
     Tuple,
     Value,
     Words,
@@ -278,7 +278,7 @@ def _read_rounded(first: str, rounded: list[str]) -> Readings:
     r"""Both sides of `\sqrt{2} \approx 1.41`. Decimals have to be the value of the first side, rounded or cut off."""
     readings = read(first)
     last = readings[-1]
-    value = numeric(last.text) if isinstance(last, Number | Expression) else None
+    value = numeric(last.text) if isinstance(last, Term) else None
     if value is None:
         return read(rounded[-1])
     for side in rounded:

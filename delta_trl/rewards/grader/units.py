@@ -1,10 +1,9 @@
 r"""Quantities: values with a known unit, `5\text{ cm}`, `\$3.50`, `60\text{ km/h}`, `50\%`, `90^\circ`.
 
-A unit is a factor and the power of each dimension, so that 2 hours equal 120 minutes, and metres do not equal square
+A unit is the product of a factor and dimensions, so that 2 hours equal 120 minutes, and metres do not equal square
 metres. Percent and degrees have no dimension: 50 % is 50 and 1/2.
 """
 
-import collections
 import re
 
 import sympy
@@ -12,71 +11,69 @@ import sympy
 from .words import TEXT
 
 
-Unit = tuple[sympy.Expr, dict[str, int]]
-"""A factor and the power of each dimension."""
-
 PREFIXES = """
 k 1000  kilo 1000  c .01  centi .01  m .001  milli .001  d .1  deci .1
 M 1e6  mega 1e6  G 1e9  n 1e-9  nano 1e-9  µ 1e-6  μ 1e-6  micro 1e-6
 """
-# A dimension, the factor, names; a star if they take prefixes
+# A factor and a dimension, names; a star if they take prefixes
 TABLE = """
-length 1 m metre meter *
-mass 1 g gram *
-volume 1 L l litre liter *
-energy 1 J joule *
-force 1 N newton *
-power 1 W watt *
-time 1 s second *
-voltage 1 V volt *
-current 1 A ampere *
-frequency 1 Hz hertz *
-pressure 1 Pa pascal *
-electronvolt 1 eV electronvolt *
-amount 1 mol mole *
-calorie 1 cal calorie *
-length .0254 inch inches in
-length .3048 foot feet ft
-length .9144 yard yd
-length 1609.344 mile mi
-mass 1000 kilo
-mass 1e6 ton tonne
-mass 453.59237 pound lb
-mass 28.349523125 ounce oz
-time 1 sec
-time 60 minute min
-time 3600 hour hr h
-time 86400 day
-time 604800 week
-current 1 amp
-year 1 month
-year 12 year yr
-year 120 decade
-year 1200 century centuries
-gallon 1 gallon gal
-dollar 1 dollar usd
-dollar .01 cent ¢
-euro 1 euro €
-sterling 1 £
-yen 1 yen
-unit 1 unit
-celsius 1 celsius °C
-fahrenheit 1 fahrenheit °F
-kelvin 1 kelvin K
-resistance 1 ohm Ω
-charge 1 coulomb
-none .01 percent %
-none 1 radian rad
+length m metre meter *
+mass g gram *
+volume L l litre liter *
+energy J joule *
+force N newton *
+power W watt *
+time s second *
+voltage V volt *
+current A ampere *
+frequency Hz hertz *
+pressure Pa pascal *
+electronvolt eV electronvolt *
+amount mol mole *
+calorie cal calorie *
+.0254*length inch inches in
+.3048*length foot feet ft
+.9144*length yard yd
+1609.344*length mile mi
+1000*mass kilo
+1e6*mass ton tonne
+453.59237*mass pound lb
+28.349523125*mass ounce oz
+time sec
+60*time minute min
+3600*time hour hr h
+86400*time day
+604800*time week
+current amp
+year month
+12*year year yr
+120*year decade
+1200*year century centuries
+gallon gallon gal
+dollar dollar usd
+.01*dollar cent ¢
+euro euro €
+sterling £
+yen yen
+unit unit
+celsius celsius °C
+fahrenheit fahrenheit °F
+kelvin kelvin K
+resistance ohm Ω
+charge coulomb
+.01 percent %
+1 radian rad
+pi/180 degree deg °
 """
-UNITS = dict.fromkeys(("degree", "degrees", "deg", "°"), (sympy.pi / 180, "none"))
+UNITS = {}
 for row in TABLE.strip().splitlines():
-    dimension, factor, *names = row.split()
+    unit, *names = row.split()
     prefixes = re.findall(r"(\S+) (\S+)", PREFIXES) if "*" in names else []
     for prefix, size in [("", "1"), *prefixes]:
-        unit = (sympy.Rational(factor) * sympy.Rational(size), dimension)
+        prefixed = sympy.sympify(f"{size}*{unit}", rational=True)
         for name in names:
-            UNITS[prefix + name] = unit
-            UNITS[f"{prefix}{name}s"] = unit
+            UNITS[prefix + name] = prefixed
+            UNITS[f"{prefix}{name}s"] = prefixed
 UNIT = (
     rf"(?:{TEXT}|\^\\circ|\\usd|[%°€£¢Ω]|/|\\cdot(?=\s*\\text)|(?<=[\s/])[A-Za-z](?![A-Za-z])"
     r"|(?<![\\A-Za-z])[A-Za-zµμ]{2,}\.?)(?:\s*\^\s*(?:\d|\{\s*-?\d\s*\}))?"
@@ -111,14 +108,13 @@ def split_unit(text: str) -> tuple[str, str]:
     return match["value"], match["unit"]
 
 
-def parse_unit(text: str) -> Unit | None:
-    """The unit that a text spells; None if it is not a known one."""
+def parse_unit(text: str) -> tuple[sympy.Expr, sympy.Expr] | None:
+    """Factor and dimension of the unit that a text spells; None if it is not a known one."""
     for pattern, replacement in SPELLED:
         text = re.sub(pattern, replacement, text)
     if TOKEN.sub("", text).strip():
         return None
-    factor = sympy.S.One
-    powers = collections.Counter[str]()
+    units = []
     sign = 1
     for match in TOKEN.finditer(text):
         if match["slash"]:
@@ -127,9 +123,7 @@ def parse_unit(text: str) -> Unit | None:
             known = UNITS.get(word) or UNITS.get(word.lower() if len(word) > 1 else "")  # 5M is not 5 m
             if known is None:
                 return None
-            power = sign * int(match["power"] or 1)
-            factor *= known[0] ** power
-            powers[known[1]] += power
-    if not powers:
+            units.append(known ** (sign * int(match["power"] or 1)))
+    if not units:
         return None
-    return factor, {dimension: power for dimension, power in powers.items() if power and dimension != "none"}
+    return sympy.Mul(*units).as_independent(sympy.Symbol, as_Add=False)

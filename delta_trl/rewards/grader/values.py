@@ -58,11 +58,11 @@ def read_term(text: str) -> Term:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A value with a known unit: its factor, and the power of each dimension."""
+    """A value with a known unit: its factor, and the product of its dimensions."""
 
     value: Term
     factor: sympy.Expr
-    powers: dict[str, int]
+    dimension: sympy.Expr
 
 
 @dataclass(frozen=True)
