@@ -36,8 +36,7 @@ CODE_IN_PROMPT = re.compile(
 FENCED = re.compile(r"^[ \t]*+(?:```|~~~)", re.MULTILINE)
 
 
-Block = tuple[int, str]
-"""Likelihood and content."""
+Block = tuple[int, str]  # likelihood and content
 
 
 def likelihood(info: str) -> int:
@@ -90,25 +89,25 @@ def read_blocks(text: str) -> list[Block]:
     """Likelihood and content of each fenced block that is not blank; without such blocks, the text as Python."""
     blocks: list[Block] = []
     opening: re.Match | None = None
-    lines: list[str] = []
+    content = ""
     for line in io.StringIO(text):
         fence = FENCE.fullmatch(line)
         if opening is None and REASONING_BEGINS.search(line):
             return []  # unclosed reasoning; inside a block the tag is part of the program
         if fence is None or (opening is not None and not ends(fence, opening)):
-            lines.append(line)
+            content += line
             continue
         likely = likelihood(fence["info"])
         if opening is not None:
-            blocks.append((likelihood(opening["info"]), "".join(lines)))
+            blocks.append((likelihood(opening["info"]), content))
             opening = fence if likely == 2 else None
         elif not blocks and likely == 1 and BEGINS_AS_CODE.match(text):
-            blocks.append((1, "".join(lines)))  # the fence closes what the prompt has opened
+            blocks.append((1, content))  # the fence closes what the prompt has opened
         else:
             opening = fence
-        lines = []
+        content = ""
     if opening is not None:  # the completion ends inside its last block
-        content = "".join(lines).removesuffix(opening["mark"])  # print(1)```
+        content = content.removesuffix(opening["mark"])  # print(1)```
         blocks.append((likelihood(opening["info"]), content))
     return [block for block in blocks if block[1].strip()] or [(2, text)]
 
@@ -221,7 +220,7 @@ class CodeReward:
             ValueError: If there are not as many `tests` as completions.
         """
         texts = graded_texts(completions, prompts, self.reasoning_opened)
-        begun = begun_texts(prompts or [""] * len(texts))
+        begun = begun_texts(prompts, len(texts))
         jobs = list(zip(texts, tests, begun, strict=True))
         with ThreadPoolExecutor(self.sandbox.workers) as threads:
             graded = list(threads.map(lambda job: self._grade(*job), jobs))

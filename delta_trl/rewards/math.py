@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any
 
 from .grader.checks import NOT_CHECKED, check_answers, get_pool
-from .grader.extraction import MAX_ANSWER_LENGTH, Completions, content_text, extract_answer, extract_gold
+from .grader.extraction import MAX_ANSWER_LENGTH, Completions, content_text, extract_answer
 from .grader.forms import operations
 from .grader.normalization import normalize
 from .grader.words import split_label
@@ -105,10 +105,7 @@ class MathReward:
         texts = graded_texts(completions, prompts, self.reasoning_opened)
         answers = [extract_answer(text) for text in texts]
         pairs = list(zip(golds, answers, strict=True))
-        different = list(dict.fromkeys(pairs))
-        checked = check_answers(get_pool(self.num_workers), different, self.timeout)
-        by_pair = dict(zip(different, checked, strict=True))
-        verdicts = [by_pair[pair] for pair in pairs]
+        verdicts = check_answers(get_pool(self.num_workers), pairs, self.timeout)
         for i, prompt in enumerate(prompts or []):
             if verdicts[i] == "right" and is_copied(answers[i] or "", golds[i], prompt):
                 verdicts[i] = "refused: a formula of the prompt"
@@ -123,14 +120,17 @@ class MathReward:
 
 
 def _read_gold(gold: Any) -> str:
-    """The gold; empty where it is missing. Of another type its text would be a gold that nothing equals."""
+    """
+    The gold, found as in a completion, or else the whole text; empty where it is missing. Of another type its text
+    would be a gold that nothing equals.
+    """
     if not isinstance(gold, (str, Real, Decimal, type(None))):
         raise TypeError(
             f"math_reward: a gold in `solution` is {gold!r:.200}, of type {type(gold).__name__}: expected a text, a "
             "number, or None where there is none. Convert the column with `dataset.map`."
         )
     text = str(gold).strip()
-    return "" if text in MISSING else extract_gold(text)
+    return "" if text in MISSING else extract_answer(text) or text
 
 
 def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:

@@ -24,7 +24,7 @@ def no_log(name: str, value: Any) -> None:
     """For trainers that log nothing."""
 
 
-def graded_texts(completions: Completions, prompts: list | None = None, reasoning_opened: bool = False) -> list[str]:
+def graded_texts(completions: Completions, prompts: list | None, reasoning_opened: bool) -> list[str]:
     """The texts to grade: completions after the tag with which their prompts, or the chat template, open reasoning."""
     if isinstance(completions, str):
         raise TypeError(
@@ -33,16 +33,16 @@ def graded_texts(completions: Completions, prompts: list | None = None, reasonin
         )
     texts = [SPECIAL.sub("", message_text(completion)) for completion in completions]
     if reasoning_opened:
-        pairs = zip(completions, texts, strict=True)
-        return [text if _is_parsed(completion) else "<think>" + text for completion, text in pairs]
-    if not prompts:
-        return texts
-    opened = ["".join(OPENED.findall(text)) for text in begun_texts(prompts)]
+        opened = ["" if _is_parsed(completion) else "<think>" for completion in completions]
+    else:
+        opened = ["".join(OPENED.findall(text)) for text in begun_texts(prompts, len(texts))]
     return [tag + text for tag, text in zip(opened, texts, strict=True)]
 
 
-def begun_texts(prompts: list) -> list[str]:
+def begun_texts(prompts: list | None, number: int) -> list[str]:
     """The texts that completions may continue: each prompt, or what an assistant's message at its end says."""
+    if not prompts:
+        return [""] * number
     return [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
 
 

@@ -22,7 +22,7 @@ MAX_ATTEMPTS = 3
 MAX_FAILED_STARTS = 3
 NOT_CHECKED = "not checked"
 STARVED = "too little processor time"
-FAILED = ("timeout", "crash", "memory", "error")
+FAILED = ("timeout", "crash", "memory", "error", STARVED)
 Pair = tuple[str, str | None]  # a gold and an answer
 GOLD_ALONE = "0.5"  # an easy answer, after a failure: is it the gold's?
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # such as from the kernel's OOM killer
@@ -131,7 +131,7 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[Pair], seconds: f
     @functools.cache  # many completions of a prompt have one answer
     def check(pair: Pair) -> str:
         verdict = attempt(pair)
-        if not verdict.startswith((*FAILED, STARVED)):
+        if not verdict.startswith(FAILED):
             return verdict
         alone = attempt((pair[0], GOLD_ALONE))
         if alone in (NOT_CHECKED, STARVED):

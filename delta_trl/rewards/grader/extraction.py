@@ -63,11 +63,6 @@ def extract_answer(text: str) -> str | None:
     return answer if 0 < len(answer) <= MAX_ANSWER_LENGTH else None
 
 
-def extract_gold(solution: str) -> str:
-    """The gold: found as in a completion, else the whole text."""
-    return extract_answer(solution) or solution
-
-
 def _in_boxes(text: str) -> str | None:
     """The last boxes with only separators between them, as a list. None without a box; empty if a box stays open."""
     opened: list[re.Match] = []

@@ -16,11 +16,13 @@ from delta_trl.sandbox.pool import WorkerPool
 from ...sandbox.test_lifecycle import wait_until
 
 
-# A gold or an answer that is this word never ends, or takes 2 GiB.
+# A gold or an answer that is this word never ends, ends the process, or takes 2 GiB.
 FAULTS = """\
+import os
 from delta_trl.rewards.grader import comparison
 def judge(gold, answer, judge=comparison.judge):
     while "hangs" in (gold, answer): pass
+    if answer == "crashes": os._exit(3)
     return bytearray(1 << 31) if "large" in (gold, answer) else judge(gold, answer)
 comparison.judge = judge
 main(*"""
@@ -79,10 +81,12 @@ def test_an_answer_that_gets_no_processor_time_is_no_unusable_gold(pool, monkeyp
 
 
 @pytest.mark.processes
-def test_memory_is_bounded(pool):
-    """A worker that ran out of memory is not used again."""
-    assert run(pool, ("1", "large"), ("large", "1"), ("1", "1")) == ["memory", "unusable gold", "right"]
+def test_memory_is_bounded(pool, caplog):
+    """A worker that ran out of memory or crashed is not used again, and none has to be replaced."""
+    pairs = [("1", "large"), ("large", "1"), ("1", "1"), ("1", "crashes")]
+    assert run(pool, *pairs) == ["memory", "unusable gold", "right", "crash"]
     assert all(worker.reusable for worker in pool.idle)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
