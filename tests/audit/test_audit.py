@@ -1,7 +1,6 @@
 """`delta-trl audit` as a user calls it: scores against independent ones, numbers, mistakes."""
 
 import json
-import random
 from pathlib import Path
 
 import numpy as np
@@ -54,14 +53,12 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sums(tmp_path_factory):
     """A file of one's own: 12 prompts with 4 completions each, whose losers are marked at the wrong digits."""
-    rng = random.Random(0)
     rows = []
     for prompt in range(12):
-        for i in range(4):
-            wrong_by = i * rng.randrange(2)
+        for wrong_by in range(4):
             text = f"it makes {prompt + 20 + wrong_by}"
-            row = {"prompt": f"{prompt}+20=", "completion": text, "reward": float(not wrong_by)}
-            rows.append(row | {"marks": [[9, 11]] if wrong_by in (1, 2) else []})
+            row = {"prompt": f"{prompt}+20=", "completion": text, "reward": float(wrong_by < 2)}
+            rows.append(row | {"marks": [[9, 11]] if wrong_by == 3 else []})
     path = tmp_path_factory.mktemp("sums") / "sums.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
@@ -102,40 +99,31 @@ def results(folder) -> dict:
 
 def test_scores_are_those_of_explain(audited, model, sums, tmp_path):
     """Of a rollout batch: `tests/commands/test_explain.py` compares these with float64."""
-    found = lines(audited)
-    of_batch = list(dict.fromkeys(line["prompt"] for line in found))[5:10]
-    rows = [json.loads(line) for line in sums.read_text().splitlines()]
+    second = lines(audited)[20:40]
+    of_batch = {line["prompt"] for line in second}
+    rows = [row for row in sums.read_text().splitlines() if json.loads(row)["prompt"] in of_batch]
     data = tmp_path / "batch.jsonl"
-    data.write_text("\n".join(json.dumps(row) for row in rows if row["prompt"] in of_batch))
-    options = {"model_name_or_path": model, "data": data, "output_dir": tmp_path / "run", "use_cpu": True}
+    data.write_text("\n".join(rows))
+    options = {"model_name_or_path": model, "data": data, "output_dir": tmp_path, "use_cpu": True}
     assert main(["explain", *(f"--{name}={value}" for name, value in options.items())]) == 0
-    expected = {}
-    for group in read_run(tmp_path / "run").groups:
-        for c in group.completions:
-            expected[group.prompt, "".join(c.tokens)] = c
-    for line in found[20:40]:
-        c = expected[line["prompt"], "".join(line["tokens"])]
-        assert line["reward"] == c.reward
+    second.sort(key=lambda line: int(line["prompt"].split("+")[0]))  # as in the file
+    for line, c in zip(second, read_run(tmp_path).completions, strict=True):
+        assert (line["tokens"], line["reward"]) == (list(c.tokens), c.reward)
         assert line["advantage"] == pytest.approx(c.advantage, abs=1e-5)
         np.testing.assert_allclose(line["scores"]["delta"], c.coefficients, atol=1e-4)
         assert np.ptp(c.coefficients) > 0.01
-    for line in found:
-        assert set(line["scores"]) == set(EVERY_RULE)
-        assert np.isfinite([*line["scores"].values()]).all()
-        assert line["scores"]["own_audited.Early"] == sorted(line["scores"]["own_audited.Early"], reverse=True)
+        assert list(line["scores"]) == EVERY_RULE
 
 
 def test_numbers(audited):
     one = results(audited)["benchmarks"]["sums"]
-    losers = [line for line in lines(audited) if line["advantage"] < 0 and line["marked"]]
-    for line in losers:
-        assert "".join(line["tokens"][i] for i in line["marked"]) == "".join(line["tokens"])[-2:]
+    assert (one["prompts"], one["completions"], one["mean_reward"]) == (12, 48, 0.5)
     for sides in one["rules"].values():
-        assert sides["losers"]["responses"] == len(losers) > 0
+        assert sides["losers"]["responses"] == 12
+        assert np.isfinite(sides["losers"]["auc"])
     assert (audited / "audit.md").read_text().startswith("## sums\n\n")
     assert one["rules"]["own_audited.Early"]["losers"]["auc"] == 0  # the mark is at the end
     assert one["rules"][LABELS]["losers"]["auc"] == 1
-    assert one["completions"] == 4 * one["prompts"]
 
 
 def test_an_adapter_that_changes_nothing_is_its_base(model, sums, tmp_path):
@@ -162,16 +150,15 @@ def test_public_data(model, tmp_path):
 
 def test_what_is_left_out_is_counted(model, tmp_path, capsys):
     rows = []
-    for prompt, n, reward, marks in (
-        ("ab", 5, 0.0, [[1, 2]]),
-        ("ab", 3, 1.0, []),
-        ("ab", 700, 0.0, []),
-        ("cd", 5, 0.0, [[1, 2]]),
-        ("cd", 6, 0.0, []),
-        ("ef", 5, 0.0, []),
-        ("ef", 6, 1.0, []),
+    for prompt, size, reward, marks in (
+        ("ab", 5, 0, [[1, 2]]),
+        ("ab", 3, 1, []),
+        ("ab", 700, 0, []),
+        ("cd", 5, 0, [[1, 2]]),
+        ("ef", 5, 0, []),
+        ("ef", 6, 1, []),
     ):
-        rows.append({"prompt": prompt, "completion": "c" * n, "reward": reward, "marks": marks})
+        rows.append({"prompt": prompt, "completion": "c" * size, "reward": reward, "marks": marks})
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     assert audit(tmp_path / "audit", model, path, rules=["delta"]) == 0
