@@ -33,7 +33,7 @@ BUDGET = {
     ("scoring",): 4_700,
     ("trainer",): 3_950,
     ("credit",): 7_300,
-    ("rewards",): 7_620,
+    ("rewards",): 7_600,
     ("sandbox",): 8_700,
     ("report", "audit"): 5_980,
     ("evaluation", "commands", "arguments", "data", *sorted(ROOT_MODULES)): 9_250,

@@ -21,7 +21,7 @@ PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
 FENCE = re.compile(
     r"(?P<lead>[ \t]*+)(?:[^`~]*+(?=[`~]{3,}+\W{0,2}py))?(?P<mark>`{3,}+|~{3,}+)(?P<info>[^`]*+)", re.IGNORECASE
 )
-TAG = re.compile(r"^\[(?:/?PYTHON|BEGIN|DONE)\][ \t]*$", re.MULTILINE)  # around code in few-shot prompts
+TAG = r"(?m)^\[(?:/?PYTHON|BEGIN|DONE)\][ \t]*$"  # around code in few-shot prompts
 BEGINS_AS_CODE = re.compile(
     r"(?:\s|#[^\n]*\n)*+(?:(?:import|from|def|class|async|for|while|if|try|with)\b|@\w|print\(|[\w.,\[\] \t]*=)"
 )
@@ -33,7 +33,7 @@ READS = re.compile(r"\b(?:input|open) *\(|\b(?:stdin|fileinput)\b|\bos\.read\b")
 CODE_IN_PROMPT = re.compile(
     r"(?m:^)(?:from [\w.]+ import |import \w|(?:async )?def |class |@\w)(?:(?!```).)*", re.DOTALL
 )
-FENCED = re.compile(r"^[ \t]*+(?:```|~~~)", re.MULTILINE)
+FENCED = r"(?m)^[ \t]*+(?:```|~~~)"
 
 
 Block = tuple[int, str]  # likelihood and content
@@ -69,7 +69,7 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     Returns:
         `str | None`: `None` if there is no text, or reasoning that is not closed.
     """
-    text = TAG.sub("```", REASONING_ENDS.split(text)[-1])
+    text = re.sub(TAG, "```", REASONING_ENDS.split(text)[-1])
     blocks = read_blocks(text)
     if not blocks or not text.strip():
         return None
@@ -80,7 +80,7 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     program = textwrap.dedent(block)
     if asked <= defined_names(program):
         return program
-    written = FENCED.split(text, maxsplit=1)[0]
+    written = re.split(FENCED, text, maxsplit=1)[0]
     continued = begun + (written if written.strip() else f"\n{block}")
     return continued if asked <= defined_names(continued) else program
 

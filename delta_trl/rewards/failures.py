@@ -28,7 +28,7 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
         async def wrapped(**kwargs):
             with _named(name, kwargs):
                 rewards = await func(**kwargs)
-            return check_rewards(name, rewards, kwargs.get("completions"))
+            return check_rewards(name, rewards, **kwargs)
 
     else:
 
@@ -36,7 +36,7 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
         def wrapped(**kwargs):
             with _named(name, kwargs):
                 rewards = func(**kwargs)
-            return check_rewards(name, rewards, kwargs.get("completions"))
+            return check_rewards(name, rewards, **kwargs)
 
     return wrapped
 
@@ -56,7 +56,7 @@ def _named(name: str, kwargs: dict) -> Iterator[None]:
         raise
 
 
-def check_rewards(name: str, rewards: Any, completions: list | None) -> list[float | None]:
+def check_rewards(name: str, rewards: Any, /, completions: list | None = None, **columns: Any) -> list[float | None]:
     """
     The rewards as a list of numbers and `None`. NaN becomes `None`, as in TRL. Where TRL calls without
     completions, as for environments, they are not checked.
