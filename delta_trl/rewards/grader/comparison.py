@@ -26,7 +26,6 @@ from .values import (
     Term,
     Tuple,
     Words,
-    kind,
 )
 
 
@@ -71,13 +70,17 @@ def equal(gold: Readings, answer: Readings) -> bool:
     """
     if isinstance(gold[0], Equation) and gold[0].relates_unknowns:
         gold = gold[:1]
-    shared = next((kind(one) for one in gold if kind(one) in map(kind, answer)), Words)
+    shared: Callable | None = None
     refused: RefusedError | None = None
     for one, other in itertools.product(gold, answer):
-        if not kind(one) == kind(other) == shared:
+        compare = COMPARE[type(one)]
+        if compare is not COMPARE[type(other)]:
+            continue
+        shared = shared or compare
+        if compare is not shared:
             continue
         try:
-            if COMPARE[shared](one, other):
+            if compare(one, other):
                 return True
         except UnreadableError:
             continue
@@ -197,6 +200,8 @@ def equal_equations(gold: Equation, answer: Equation) -> bool:
 
 
 COMPARE: dict[type, Callable[..., bool]] = {
+    Number: equal_quantities,
+    Expression: equal_quantities,
     Quantity: equal_quantities,
     Words: operator.eq,
     Choice: equal_choices,

@@ -131,8 +131,3 @@ class Equation:
 Value = Term | Quantity | Words | Choice | Tuple | Collection | RealSet | Equation
 Readings = tuple[Value, ...]
 """The possible meanings of a text, the preferred one first."""
-
-
-def kind(value: Value) -> type:
-    """The type that decides with what a value is compared: numbers and expressions are quantities without a unit."""
-    return Quantity if isinstance(value, Term) else type(value)
