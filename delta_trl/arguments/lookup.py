@@ -1,7 +1,6 @@
 """Looks up names and options in recipes, with the nearest known one as a suggestion; imports dotted paths."""
 
 import difflib
-import importlib
 import inspect
 import os
 import sys
@@ -26,7 +25,9 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        module = importlib.import_module(module_name or path)
+        name = module_name or path
+        __import__(name)  # `import_module` would take "./rewards.py" for a relative import
+        module = sys.modules[name]
         if module_name and hasattr(module, attribute):
             return getattr(module, attribute)
         hint = nearest(attribute, dir(module))

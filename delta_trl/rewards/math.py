@@ -103,7 +103,7 @@ class MathReward:
         """
         golds = list(map(_read_gold, solution))
         texts = graded_texts(completions, prompts, self.reasoning_opened)
-        answers = [extract_answer(text) for text in texts]
+        answers = list(map(extract_answer, texts))
         pairs = list(zip(golds, answers, strict=True))
         verdicts = check_answers(get_pool(self.num_workers), pairs, self.timeout)
         for i, prompt in enumerate(prompts or []):
@@ -115,7 +115,7 @@ class MathReward:
         log_extra("verdict", verdicts)
         for name, beginning in METRICS.items():
             count = sum(verdict.startswith(beginning) for verdict in verdicts)
-            log_metric(f"math_reward/{name}", count / max(len(verdicts), 1))
+            log_metric(f"math_reward/{name}", count / (len(verdicts) or 1))
         return [None if v in (NOT_CHECKED, "unusable gold") else float(v == "right") for v in verdicts]
 
 

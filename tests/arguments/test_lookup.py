@@ -9,6 +9,7 @@ from delta_trl.arguments.lookup import import_dotted
         ("detla", "did you mean 'delta'.*a dotted path"),
         ("random", "a dotted path"),  # also a module, with a function of that name
         ("broken_here.value", "No module named 'absent_elsewhere'"),
+        ("./rewards.py", "a dotted path"),
         ("json.lods", "module 'json' has no 'lods' .did you mean 'loads'"),
     ],
 )

@@ -82,9 +82,8 @@ class GraderProcess:
         self.reusable = False
         before = self.cpu_seconds()
         try:
-            self.pipe.send_bytes(
-                json.dumps([gold, answer, seconds]).encode()
-            )  # never blocks: the job fits the empty pipe
+            # never blocks: the job fits the empty pipe
+            self.pipe.send_bytes(json.dumps([gold, answer, seconds]).encode())
             verdict = self._receive(seconds)
         except (EOFError, ConnectionError):
             if self.process.wait() in FROM_OUTSIDE:
@@ -128,7 +127,6 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[Pair], seconds: f
     """
     failed_starts: list[Exception] = []
 
-    @functools.cache  # many completions of a prompt have one answer
     def check(pair: Pair) -> str:
         verdict = attempt(pair)
         if not verdict.startswith(FAILED):
@@ -157,5 +155,7 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[Pair], seconds: f
                     failed_starts.append(error)
         return verdict
 
+    different = set(pairs)  # many completions of a prompt have one answer
     with ThreadPoolExecutor(pool.size) as threads:
-        return list(threads.map(check, pairs))
+        verdicts = dict(zip(different, threads.map(check, different), strict=True))
+    return [verdicts[pair] for pair in pairs]
