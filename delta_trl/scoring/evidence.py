@@ -45,7 +45,7 @@ def comparisons(
     layout = stand_in.layout
     model = stand_in.model
     config = causal.config.get_text_config()
-    ids, mask = _probe_rows(config.vocab_size, device)
+    ids, mask, _ = probe_rows(causal, device)
     columns = torch.arange(WIDTH, device=device)
 
     def log_probs_of(runs: Callable, ids: torch.Tensor = ids, width: int = WIDTH) -> torch.Tensor:
@@ -129,8 +129,25 @@ def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
     return (torch.stack(differences) / sizes).max().item()
 
 
-def _probe_rows(vocabulary: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and mask (3, WIDTH) of three rows. The last two have a prompt in common."""
+def draws_random_numbers(run: Callable, device: torch.device) -> bool:
+    """Whether a call draws random numbers of torch's. Leaves the generators as they were."""
+    others = [] if device.type == "cpu" else [device]
+    with torch.random.fork_rng(others, device_type=device.type):
+        before = _random_states(others)
+        run()
+        after = _random_states(others)
+    return not all(map(torch.equal, before, after))
+
+
+def _random_states(devices: list[torch.device]) -> list[torch.Tensor]:
+    states = [torch.get_rng_state()]
+    for device in devices:
+        states.append(torch.get_device_module(device).get_rng_state(device))
+    return states
+
+
+def probe_rows(causal: nn.Module, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Ids and mask (3, WIDTH) of three rows, and how many columns are completions. The last two share a prompt."""
     columns = torch.arange(WIDTH, device=device)
     first = torch.tensor([[0], [5], [5]], device=device)
     end = torch.tensor([[11], [15], [13]], device=device)
@@ -138,7 +155,8 @@ def _probe_rows(vocabulary: int, device: torch.device) -> tuple[torch.Tensor, to
     ids = columns.repeat(3, 1)
     ids[1:] += 5  # another prompt
     ids[2, PROMPT:] += 1  # another completion
-    return ids % vocabulary, mask.long()
+    vocabulary = causal.config.get_text_config().vocab_size
+    return ids % vocabulary, mask.long(), WIDTH - PROMPT
 
 
 def _without_autocast(runs: Callable, device: torch.device) -> Callable:

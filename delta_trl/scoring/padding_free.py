@@ -3,20 +3,17 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from functools import cached_property
 
 import torch
 from accelerate.logging import get_logger
-from accelerate.utils import DistributedType
-from torch import nn
 from trl import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
-from .evidence import comparisons
+from .callables import runs_foreign_code
+from .layouts import Layouts
 from .recorder import Recorder
-from .rollout import autocast_dtype, causal_model, has_images, in_order, overridden, unwrapped
-from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_attention
+from .rollout import autocast_dtype, causal_model, has_images, in_order
 
 
 logger = get_logger(__name__)
@@ -42,19 +39,21 @@ class PaddingFree(GRPOTrainer):
     """
 
     trim_padding = True
-    _layout: str | None = None  # of the policy's rows; `None` for TRL's
-    _kind: dict[str, Any] | None = None  # of the policy when its layout was looked for; `None` before
     _row_order = torch.arange(0)  # (B,), of the rollout batch's micro-batches
     _recorder: Recorder | None = None  # of the next scoring call
     _micro_batch: dict | None = None  # of the loss in progress
+
+    @cached_property
+    def _layouts(self) -> Layouts:
+        return Layouts(self, share_prompts=self._prompts_stay_together())
 
     # --- a rollout batch, and its order ---
 
     def _generate_and_score_completions(self, inputs):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
-        if self._kind is None:  # under ZeRO-3 and FSDP, all processes run the model at the same time
-            self._find_layout()
+        if self.trim_padding and self._layouts.kind is None:
+            self._layouts.look()
         self._row_order = self._random_order(len(inputs))
         batch = super()._generate_and_score_completions(inputs)
         n_rows = len(batch["completion_mask"])
@@ -76,7 +75,7 @@ class PaddingFree(GRPOTrainer):
         buffered = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         is_new = self._buffered_inputs is not buffered
-        if not (is_new and self._layout and ROWS in inputs) or has_images(inputs):
+        if not (is_new and self._layouts.current and ROWS in inputs) or has_images(inputs):
             return inputs
         rows = [batch[ROWS] for batch in self._buffered_inputs]
         shuffled = torch.cat(rows)  # by TRL
@@ -103,7 +102,7 @@ class PaddingFree(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
-        layout = None if has_images(options) else self._layout_of(model, input_ids)
+        layout = None if has_images(options) else self._layouts.of_call(model, input_ids)
         recorder = self._recorder
         micro_batch = self._micro_batch  # the loss's first call is the policy's
         self._recorder = None
@@ -118,13 +117,13 @@ class PaddingFree(GRPOTrainer):
         if recorder is not None:
             recorder.begin(tokens, rows)
             options["compute_entropy"] = True  # the fused LM head computes them anyway
-        stand_in = self._stand_in(model, layout, recorder)
+        stand_in = self._layouts.stand_in(model, layout, recorder)
         log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
             stand_in, input_ids[rows], attention_mask[rows], logits_to_keep, batch_size, **options
         )
         if stand_in.layout != layout:
             logger.warning("trim_padding: packed rows miss an attention layer. Rows keep their padding from now on.")
-            self._layout = None
+            self._layouts.current = None
 
         # Rows left out get their old log-probabilities, a ratio of 1, and the mean entropy, which thus stays the mean
         others = log_probs.new_zeros(tokens.shape)
@@ -143,20 +142,6 @@ class PaddingFree(GRPOTrainer):
         if micro_batch is not None:
             self._after_scoring(micro_batch, log_probs.detach(), entropies.detach())
         return log_probs, entropies, aux_loss
-
-    def _layout_of(self, model, input_ids: torch.Tensor) -> str | None:
-        """The layout of rows in a scoring call of a model, which may be another one than the policy."""
-        if self._layout is None or not isinstance(model, nn.Module):
-            return None
-        kind = kind_of(unwrapped(self, model))
-        if kind != self._kind or input_ids.size(1) > kind["positions"]:
-            return None
-        return self._layout
-
-    def _stand_in(self, model, layout: str | None, recorder: Recorder | None = None) -> StandIn:
-        layers = len(self._kind["layers"]) if layout else 0
-        share = self._prompts_stay_together()
-        return StandIn(model, layout, layers, share, recorder or Recorder())
 
     def _prompts_stay_together(self) -> bool:
         """Whether rows of a prompt follow each other. Not where a loss depends on which rows are in a micro-batch."""
@@ -179,7 +164,7 @@ class PaddingFree(GRPOTrainer):
 
     def _loss_reads_all_rows(self) -> bool:
         """Whether the loss depends on rows without advantage, or may do so in a subclass."""
-        if self.beta or overridden(type(self), LOSS) or has_dropout(causal_model(self)):
+        if self.beta or self._layouts.random or runs_foreign_code(self, LOSS):
             return True
         return self._loss_reads_entropies_or_routers()
 
@@ -203,58 +188,3 @@ class PaddingFree(GRPOTrainer):
         if dtype != torch.float32 and "old_per_token_logps" in micro_batch:
             return every_row
         return trains.nonzero()[:, 0]
-
-    # --- the layout ---
-
-    def _find_layout(self) -> None:
-        """Find the layout of the policy's rows, by `_kind` and by comparison."""
-        causal = causal_model(self)
-        self._kind = kind_of(unwrapped(self, self.model))
-        if not self.trim_padding:
-            return
-        register_attention()
-        in_training = [module for module in causal.modules() if module.training]
-        causal.eval()  # no dropout
-        problem = "depends on TRL's shapes (NEFTune, torch_compile, pad_to_multiple_of, activated LoRA)"
-        for layout in self._possible_layouts():
-            problem = self._problem_of(layout, causal)
-            if problem is None:
-                self._layout = layout
-                break
-        for module in in_training:
-            module.training = True
-        if problem is None:
-            logger.info(f"trim_padding: rows are {self._layout}.")
-        else:
-            model = type(causal).__name__
-            logger.warning(f"trim_padding: {model} {problem}. Its micro-batches are those of GRPOTrainer.")
-
-    def _possible_layouts(self) -> list[str]:
-        """The layouts to look at, the best first."""
-        args = self.args
-        depends_on_shapes = (args.neftune_noise_alpha, args.torch_compile, args.pad_to_multiple_of)
-        if self._kind["adapters per row"] or any(depends_on_shapes):
-            return []
-        return [PACKED, LEFT] if can_be_packed(self._kind) else [LEFT]
-
-    def _problem_of(self, layout: str, causal: nn.Module) -> str | None:
-        """Why the policy cannot have a layout; `None` if it computes the same there."""
-        trained = [parameter for parameter in causal.parameters() if parameter.requires_grad]
-        few = trained[1 :: len(trained) // 8 + 1]
-        if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-            few = []  # gradients are compared where parameters are whole
-        score = partial(super()._get_per_token_logps_and_entropies, compute_aux_loss=self.aux_loss_enabled)
-        stand_in = self._stand_in(self.model, layout)
-        try:
-            with torch.set_grad_enabled(bool(few)):
-                is_same = all(comparisons(score, stand_in, causal, few, self.accelerator.device))
-        except Exception as error:  # of a model that does not take text alone, say
-            return f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
-        return None if is_same else "computes something else without padding"
-
-
-def has_dropout(model: nn.Module) -> bool:
-    """Whether a model in training draws random numbers. With fewer rows, these would be others."""
-    if getattr(model.config.get_text_config(), "attention_dropout", 0):
-        return True
-    return any(isinstance(module, nn.Dropout) and module.p for module in model.modules())

@@ -57,18 +57,6 @@ def in_order(batches: list[dict], order: torch.Tensor) -> dict:
     return whole
 
 
-def overridden(trainer_class: type[GRPOTrainer], names: set[str]) -> bool:
-    """Whether a class outside this package overrides one of these methods of `GRPOTrainer`."""
-    package = __name__.split(".")[0]
-    for kind in trainer_class.__mro__:
-        if kind is GRPOTrainer:
-            break
-        is_ours = kind.__module__.split(".")[0] == package
-        if not is_ours and names & vars(kind).keys():
-            return True
-    return False
-
-
 def trl_scores_rollouts(args: GRPOConfig) -> bool:
     """Whether `GRPOTrainer` scores every rollout batch itself, for old log-probabilities."""
     backward_passes = args.steps_per_generation * args.num_iterations  # over one rollout batch

@@ -25,6 +25,8 @@ from torch import nn
 from torch.nn.functional import pad
 from transformers import AttentionInterface, DynamicCache, PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .recorder import Recorder
 
@@ -43,13 +45,16 @@ class PackedRows:
     Args:
         lengths (`list[int]`): Tokens of each row, without a prompt that it shares.
         shared (`list[int]`): Tokens of the prompt that each row shares with the last row that shares none.
+        mask (`torch.Tensor` of shape `(1, 1, 1, n)`): The mask that the model is given.
 
     Attributes:
-        seen (`set[int]`): The attention layers that have run on these rows, by `id`.
+        seen (`set[int]`): The attention layers, by `id`, that have run on these rows with that very mask. A layer with
+            another mask masks something of its own.
     """
 
     lengths: list[int]
     shared: list[int]
+    mask: torch.Tensor
     seen: set[int] = field(default_factory=set)
 
 
@@ -89,9 +94,9 @@ class StandIn:
         own = valid & ~repeated
         lengths = own.sum(dim=1)
         shared = repeated.sum(dim=1)
-        rows = PackedRows(lengths.tolist(), shared.tolist())
-        places = valid.new_ones(1, sum(rows.lengths))
+        places = valid.new_ones(1, int(lengths.sum()))
         mask = places[None, None]  # of four dimensions: transformers hands it on to attention as it is
+        rows = PackedRows(lengths.tolist(), shared.tolist(), mask)
         remaining = self.recorder.remaining
         output = self._run_moved(own, places, input_ids, labels, attention_mask=mask, rows=rows, **options)
         if len(rows.seen) == self.layers:
@@ -149,7 +154,7 @@ def kind_of(model: nn.Module) -> dict[str, Any]:
     adapters = getattr(model, "peft_config", {}).values()
     return {
         "config": type(config),
-        "attention": config._attn_implementation,
+        "attention": attention_of(config),
         "layers": layers_of(config),
         "layer_types": getattr(config, "layer_types", None),
         "rope": getattr(config, "rope_parameters", None),
@@ -162,7 +167,13 @@ def can_be_packed(kind: dict[str, Any]) -> bool:
     """Whether a model of this kind may be probed with packed rows: only attention by `sdpa` mixes its tokens."""
     if "chunked_attention" in (kind["layer_types"] or ()):  # transformers gives them the cache of a window
         return False
-    return kind["attention"] == "sdpa" and ATTENTION.issuperset(kind["layers"])
+    return kind["attention"] == OURS and ATTENTION.issuperset(kind["layers"])
+
+
+def attention_of(config: PreTrainedConfig) -> tuple:
+    """The attention of a model's config: its name, and the functions that compute it and its mask."""
+    name = config._attn_implementation
+    return name, ALL_ATTENTION_FUNCTIONS.get(name), ALL_MASK_ATTENTION_FUNCTIONS.get(name)
 
 
 def layers_of(config: PreTrainedConfig) -> list[str]:
@@ -206,7 +217,8 @@ def attention_within_rows(
     """
     if rows is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    rows.seen.add(id(module))
+    if attention_mask is rows.mask:
+        rows.seen.add(id(module))
     # `split`, as the gradient of a slice has the size of the whole pack
     pieces = [states.split(rows.lengths, dim=2) for states in (query, key, value)]
     outputs = []
@@ -246,5 +258,9 @@ def _attention_of_row(module, query, key, value, window: int | None, options: di
 
 
 def register_attention() -> None:
-    """Put `attention_within_rows` in the place of transformers' `sdpa`. It passes on whatever is not packed."""
-    AttentionInterface.register("sdpa", attention_within_rows)
+    """Put `attention_within_rows` in the place of transformers' own `sdpa`. Somebody else's stays."""
+    if ALL_ATTENTION_FUNCTIONS["sdpa"] is sdpa_attention_forward:
+        AttentionInterface.register("sdpa", attention_within_rows)
+
+
+OURS = ("sdpa", attention_within_rows, sdpa_mask)  # see `attention_of`

@@ -20,8 +20,8 @@ from ..arguments.lookup import nearest
 from ..credit import TokenCredit
 from ..data.columns import check_columns, check_golds
 from ..rewards.reasoning import warn_of_hidden_reasoning
+from ..scoring.callables import runs_foreign_code
 from ..scoring.checks import check_prompts, check_tokenizer
-from ..scoring.rollout import overridden
 from .settings import prompts_of
 
 
@@ -56,7 +56,7 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
         (check_sampling, args),
         (refuse_divided_batches, args),
     ]
-    makes_others = trainer.rollout_func or trainer.environment_factories or overridden(type(trainer), OWN)
+    makes_others = trainer.rollout_func or trainer.environment_factories or runs_foreign_code(trainer, OWN)
     if isinstance(data, Dataset) and not makes_others:
         name = get_config_model_id(model.config)
         readers = [] if trainer.tools else rewards  # with tools, TRL takes the reasoning out of completions

@@ -20,14 +20,15 @@ TRIMMED = {**TRL, "trainer_class": Plain}
 def trained(make_trainer, model, **options) -> tuple:
     """A trainer after its training, its weights, and all forward passes: whether with gradients, and the shape."""
     trainer = make_trainer(model, **options)
-    if isinstance(trainer, PaddingFree):
-        trainer._find_layout()  # in training, the first rollout asks
     passes = []
 
     def note(module, args, kwargs, output):
         passes.append((torch.is_grad_enabled(), tuple(kwargs["input_ids"].shape)))
 
     model.base_model.register_forward_hook(note, with_kwargs=True)
+    if isinstance(trainer, PaddingFree):
+        trainer._layouts.look()  # in training, the first rollout asks
+        passes.clear()
     trainer.train()
     weights = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
     return trainer, weights, passes

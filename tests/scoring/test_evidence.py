@@ -1,10 +1,13 @@
 """What a model shows before its rows run without padding, and what is asked of each model in each scoring call."""
 
+from functools import partial
+
 import pytest
 import torch
 from peft import LoraConfig
 from transformers import AttentionInterface, BertConfig, FalconConfig, LlamaConfig, Qwen3_5TextConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from trl import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
@@ -13,7 +16,7 @@ from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
 from ..trainers import RAGGED, TRL, Compared, logged, ragged, sharp
-from .runs import TRIMMED, Plain, dynamic_rope, long_rope, mistral, opt, qwen
+from .runs import TRIMMED, Plain, dynamic_rope, long_rope, mistral, opt, qwen, trained
 
 
 def falcon() -> FalconConfig:
@@ -23,8 +26,8 @@ def falcon() -> FalconConfig:
 
 def layout_of(make_trainer, model, **options) -> str | None:
     trainer = make_trainer(model, **TRIMMED, **options)
-    trainer._find_layout()
-    return trainer._layout
+    trainer._layouts.look()
+    return trainer._layouts.current
 
 
 @pytest.mark.parametrize("kind", ["autocast", "weights"])
@@ -156,33 +159,65 @@ def test_a_model_of_another_kind_than_the_policy_keeps_trls_rows(make_trainer, p
         trainer = make_trainer(sharp(policy()), **kind)
         trainer.model.train()
         if kind is TRIMMED:
-            trainer._find_layout()
-            assert trainer._layout == PACKED
+            trainer._layouts.look()
+            assert trainer._layouts.current == PACKED
         found.append(scores(trainer, other))
     torch.testing.assert_close(*found, atol=2e-5, rtol=0)
 
 
-def attention_of_transformers(model):
-    """Whoever registers an attention function replaces ours."""
+def doubled(module, query, key, value, *args, **options):
+    """A user's attention."""
+    return sdpa_attention_forward(module, 2 * query, key, value, *args, **options)
+
+
+@pytest.fixture
+def attention():
+    """Registers an attention function, and at the end ours again."""
+    yield partial(AttentionInterface.register, "sdpa")
     AttentionInterface.register("sdpa", sdpa_attention_forward)
+    stand_in.register_attention()
 
 
-@pytest.mark.parametrize(
-    "change", [lambda model: model.set_attn_implementation("eager"), attention_of_transformers], ids=["eager", "ours"]
-)
-def test_attention_may_change_after_the_first_step(make_trainer, rollout, caplog, change):
+def test_an_attention_of_the_users_stays(make_trainer, attention):
+    """Nobody replaces it, and rows train as they do with it in TRL."""
+    attention(doubled)
+    weights = []
+    for kind in (TRIMMED, TRL):
+        options = {**RAGGED, "optim": "sgd", "learning_rate": 0.5, **kind}
+        trainer, weights_of_kind, _ = trained(make_trainer, sharp(), **options)
+        if kind is TRIMMED:
+            assert trainer._layouts.current == LEFT
+        weights.append(weights_of_kind)
+    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is doubled
+    torch.testing.assert_close(*weights, atol=2e-5, rtol=2e-5)
+
+
+def test_a_layer_with_a_mask_of_its_own_is_not_packed(make_trainer):
+    """It is too wide for the rows of the probe. Attention within packed rows would not see it."""
+
+    def narrow(module, args, inputs):
+        mask = inputs["attention_mask"]
+        if mask is not None:
+            columns = torch.arange(mask.size(-1))
+            inputs["attention_mask"] = mask & (columns > columns[:, None] - 32)
+        return args, inputs
+
+    model = sharp()
+    model.model.layers[1].self_attn.register_forward_pre_hook(narrow, with_kwargs=True)
+    assert layout_of(make_trainer, model) == LEFT
+
+
+@pytest.mark.parametrize("change", ["eager", "doubled"])
+def test_attention_may_change_after_the_first_step(make_trainer, rollout, attention, change):
     """Log-probabilities and token credit are those of a plain forward, in several micro-batches."""
     trainer = make_trainer(sharp(), Compared, **RAGGED)
     rollout(trainer)
-    assert trainer._layout == PACKED
-    before = scores(trainer, trainer.model)
-    try:
-        change(trainer.model)
-        rollout(trainer)
-        torch.testing.assert_close(scores(trainer, trainer.model), before, atol=2e-5, rtol=0)
-        assert caplog.text.count("packed rows miss an attention layer") == (change is attention_of_transformers)
-    finally:
-        stand_in.register_attention()
+    assert trainer._layouts.current == PACKED
+    if change == "eager":
+        trainer.model.set_attn_implementation("eager")
+    else:
+        attention(doubled)
+    rollout(trainer)
 
 
 class LeavesReasoningOut:

@@ -133,8 +133,8 @@ def test_the_look_for_a_layout_leaves_no_trace(make_trainer):
     random_numbers = torch.get_rng_state()
     trainer.model.train()
     trainer.model.lm_head.eval()
-    trainer._find_layout()
-    assert trainer._layout == PACKED
+    trainer._layouts.look()
+    assert trainer._layouts.current == PACKED
     assert trainer.model.training
     assert not trainer.model.lm_head.training
     assert torch.equal(torch.get_rng_state(), random_numbers)
@@ -143,8 +143,8 @@ def test_the_look_for_a_layout_leaves_no_trace(make_trainer):
 @pytest.mark.parametrize("options", [{"neftune_noise_alpha": 5.0}, {"torch_compile": True}, {"pad_to_multiple_of": 8}])
 def test_what_depends_on_trls_shapes_keeps_them(make_trainer, caplog, options):
     trainer = make_trainer(**TRIMMED, **options)
-    trainer._find_layout()
-    assert trainer._layout is None
+    trainer._layouts.look()
+    assert trainer._layouts.current is None
     assert "depends on TRL's shapes" in caplog.text
 
 
@@ -180,7 +180,7 @@ def test_trimming_changes_no_model(make_trainer, caplog, config, layout):
         for row, log_probs in scored[16:]:
             torch.testing.assert_close(log_probs, seen[-1][row], atol=2e-5, rtol=0)
     torch.testing.assert_close(*seen, atol=2e-5, rtol=0)
-    assert ours._layout == layout
+    assert ours._layouts.current == layout
     assert ("Its micro-batches are those of GRPOTrainer" in caplog.text) == (layout is None)
 
 

@@ -1,5 +1,7 @@
 """Rows whose advantages are all 0 do not run in the loss, which trains the same."""
 
+from functools import partial, wraps
+
 import pytest
 import torch
 from torch import nn
@@ -92,6 +94,34 @@ class OwnLoss(Plain):
         return super()._compute_loss(model, inputs)
 
 
+class Patched(Plain):
+    """Whose loss somebody has wrapped on the instance."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self._compute_loss = partial(self._compute_loss)
+
+
+class Below:
+    """A mixin that stands between ours and TRL's."""
+
+    def _get_per_token_logps_and_entropies(self, *args, **options):
+        return super()._get_per_token_logps_and_entropies(*args, **options)
+
+
+class Noise(nn.Module):
+    """Draws random numbers in training, and is no dropout."""
+
+    def forward(self, states):
+        return states + 1e-3 * torch.randn_like(states) if self.training else states
+
+
+def with_noise():
+    model = sharp()
+    model.model.norm = nn.Sequential(model.model.norm, Noise())
+    return model
+
+
 def with_dropout():
     model = tiny.model()
     model.model.layers[0].mlp.act_fn = nn.Sequential(model.model.layers[0].mlp.act_fn, nn.Dropout(0.1))
@@ -108,10 +138,13 @@ def with_dropout():
         (Plain, {"bf16": True}, True),  # one micro-batch
         (Plain, {"bf16": True, "num_iterations": 1}, False),  # without old log-probabilities, ratios are 1
         (Plain, {"model": with_dropout}, True),
+        (Plain, {"model": with_noise}, True),
         (OwnLoss, {}, True),
+        (Patched, {}, True),
+        (type("Mixed", (Plain, Below, GRPOTrainer), {}), {}, True),
         (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}, True),  # of micro-batches
     ],
-    ids=["plain", "beta", "top entropies", "entropy bonus", "bf16", "bf16, one step", "dropout", "own loss", "fipo"],
+    ids=str,
 )
 def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options, all_run):
     _, _, rows = run(make_trainer, kind, max_steps=1, **options)
@@ -120,6 +153,17 @@ def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options, all_r
         assert rows == every_row
     else:
         assert sum(rows) < 0.7 * sum(every_row)
+
+
+def test_all_rows_run_where_trls_loss_is_patched(make_trainer, monkeypatch):
+    @wraps(original := GRPOTrainer._compute_loss)
+    def patched(self, model, inputs):
+        return original(self, model, inputs)
+
+    monkeypatch.setattr(GRPOTrainer, "_compute_loss", patched)
+    _, _, rows = run(make_trainer, Plain, max_steps=1)
+    _, _, every_row = run(make_trainer, Plain, n=1, max_steps=1)
+    assert rows == every_row
 
 
 class Ratios(Plain):

@@ -1,0 +1,123 @@
+"""Which layout the rows of a trainer's policy have, by what its kind allows and by what it shows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from accelerate.logging import get_logger
+from accelerate.utils import DistributedType
+from torch import nn
+from trl import GRPOTrainer
+
+from .evidence import comparisons, draws_random_numbers, probe_rows
+from .recorder import Recorder
+from .rollout import causal_model, unwrapped
+from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_attention
+
+
+logger = get_logger(__name__)
+
+
+class Layouts:
+    """
+    The layout of the rows of a trainer's policy.
+
+    Args:
+        trainer ([`~trl.GRPOTrainer`]): The trainer.
+        share_prompts (`bool`): Whether rows of a prompt follow each other, so that a pack has it once.
+
+    Attributes:
+        current (`str`, *optional*): `PACKED`, `LEFT`, or `None` for TRL's rows.
+        kind (`dict`, *optional*): What [`stand_in.kind_of`] said of the policy; `None` before `look`.
+        random (`bool`): Whether the policy draws random numbers in training. With fewer rows, these would be others.
+    """
+
+    def __init__(self, trainer: GRPOTrainer, share_prompts: bool):
+        self.current: str | None = None
+        self.kind: dict[str, Any] | None = None
+        self.random = True
+        self._trainer = trainer
+        self._share_prompts = share_prompts
+        self._score = partial(
+            GRPOTrainer._get_per_token_logps_and_entropies, trainer, compute_aux_loss=trainer.aux_loss_enabled
+        )
+
+    def of_call(self, model, input_ids: torch.Tensor) -> str | None:
+        """The layout of rows in a scoring call of a model, which may be another one than the policy."""
+        if self.current is None or not isinstance(model, nn.Module):
+            return None
+        kind = kind_of(unwrapped(self._trainer, model))
+        if kind != self.kind or input_ids.size(1) > kind["positions"]:
+            return None
+        return self.current
+
+    def stand_in(self, model, layout: str | None, recorder: Recorder | None = None) -> StandIn:
+        """The stand-in for a model in one scoring call."""
+        layers = len(self.kind["layers"]) if layout else 0
+        return StandIn(model, layout, layers, self._share_prompts, recorder or Recorder())
+
+    def look(self) -> None:
+        """Choose the best layout in which the policy computes the same. Under ZeRO-3 and FSDP, all processes look."""
+        trainer = self._trainer
+        causal = causal_model(trainer)
+        register_attention()
+        self.kind = kind_of(unwrapped(trainer, trainer.model))
+        problem = "depends on TRL's shapes (NEFTune, torch_compile, pad_to_multiple_of, activated LoRA)"
+        for layout in self._possible():
+            with evaluating(causal):
+                problem = self._problem_of(layout, causal)
+            if problem is None:
+                self.current = layout
+                break
+        if problem is None:
+            self.random = self._draws_random_numbers(causal)
+            logger.info(f"trim_padding: rows are {self.current}.")
+        else:
+            model = type(causal).__name__
+            logger.warning(f"trim_padding: {model} {problem}. Its micro-batches are those of GRPOTrainer.")
+
+    def _possible(self) -> list[str]:
+        """The layouts to look at, the best first."""
+        args = self._trainer.args
+        depends_on_shapes = (args.neftune_noise_alpha, args.torch_compile, args.pad_to_multiple_of)
+        if self.kind["adapters per row"] or any(depends_on_shapes):
+            return []
+        return [PACKED, LEFT] if can_be_packed(self.kind) else [LEFT]
+
+    def _problem_of(self, layout: str, causal: nn.Module) -> str | None:
+        """Why the policy cannot have a layout; `None` if it computes the same there."""
+        trainer = self._trainer
+        trained = [parameter for parameter in causal.parameters() if parameter.requires_grad]
+        few = trained[1 :: len(trained) // 8 + 1]
+        if trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+            few = []  # gradients are compared where parameters are whole
+        stand_in = self.stand_in(trainer.model, layout)
+        try:
+            with torch.set_grad_enabled(bool(few)):
+                is_same = all(comparisons(self._score, stand_in, causal, few, trainer.accelerator.device))
+        except Exception as error:  # of a model that does not take text alone, say
+            return f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
+        return None if is_same else "computes something else without padding"
+
+    def _draws_random_numbers(self, causal: nn.Module) -> bool:
+        """Asked of a model in training, by a forward pass."""
+        trainer = self._trainer
+        device = trainer.accelerator.device
+        ids, mask, n_completion = probe_rows(causal, device)
+        score = partial(self._score, trainer.model, ids, mask, n_completion)
+        with torch.no_grad():
+            return draws_random_numbers(score, device)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The context in which a model evaluates."""
+    in_training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in in_training:
+            module.training = True
