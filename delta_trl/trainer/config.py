@@ -95,15 +95,22 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         epsilon_high (`float`, *optional*, defaults to `0.28`):
             Upper clip bound, ε_high. Of the probability ratio, 1 plus this: 0.28 is DAPO's and the paper's; TRL's
             default is `epsilon`.
+        activation_checkpointing (`bool`, *optional*, defaults to `gradient_checkpointing`, which TRL sets to `True`):
+            Recompute activations in the backward pass. transformers' name from 5.23 on; vLLM still wants older ones.
 
     Raises:
         ValueError: Also if the loss would ignore token credit, or accelerate would divide batches.
     """
 
     epsilon_high: float | None = 0.28
+    activation_checkpointing: bool | None = None
 
     def __post_init__(self):
         CreditArguments.__post_init__(self)
+        # Both names: older transformers read the old one, newer ones warn of it where the new one is not set.
+        if self.activation_checkpointing is None:
+            self.activation_checkpointing = self.gradient_checkpointing
+        self.gradient_checkpointing = self.activation_checkpointing
         GRPOConfig.__post_init__(self)
         is_loss = f"'{self.loss_type}'" in LOSSES
         expect(is_loss, self, "loss_type", "one of TRL's. GSPO is importance_sampling_level='sequence'")

@@ -181,7 +181,7 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        gradient_checkpointing=on_gpu,
+        activation_checkpointing=on_gpu,
         use_cpu=not on_gpu,
         bf16=on_gpu,
         **VARIANTS[variant],

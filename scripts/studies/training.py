@@ -167,7 +167,7 @@ class Runner:
             max_completion_length=loaded.max_completion_length,
             use_cpu=self.device.type == "cpu",
             bf16=loaded.bf16,
-            gradient_checkpointing=False,
+            activation_checkpointing=False,
             logging_steps=1,
             save_strategy="no",
             report_to="none",

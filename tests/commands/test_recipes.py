@@ -1,6 +1,7 @@
 """Every recipe and accelerate config: the batch arithmetic, the plan of a dry run, and the launched processes."""
 
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,12 @@ PAPER_RECIPES = [path for path, expected in EXPECTED.items() if expected.process
 def arguments(recipe, processes=None, *flags):
     config = dry_run.plan_config(processes or EXPECTED[recipe].processes)
     return parse_recipe(["--config", recipe, *flags], config)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_no_recipe_has_a_deprecated_option(recipe):
+    with warnings.catch_warnings(action="error", category=FutureWarning):
+        arguments(recipe)
 
 
 # --- arithmetic ---

@@ -40,7 +40,7 @@ SIZES = {
 OPTIONS = {  # of a training on CPU, two groups of completions at a time
     "use_cpu": True,
     "bf16": False,
-    "gradient_checkpointing": False,
+    "activation_checkpointing": False,
     "per_device_train_batch_size": 8,
     "num_generations": 4,
     "max_completion_length": 8,

@@ -21,8 +21,8 @@ def test_differences_are_close(device):
         assert_near_exact((model, ids, weights, exact), dtype, autocast, tolerance, correlation)
 
 
-def test_gradient_checkpointing_changes_no_coefficient(make, rollout):
+def test_activation_checkpointing_changes_no_coefficient(make, rollout):
     options = {**credit(token_gradient="full"), "per_device_train_batch_size": 4, "steps_per_generation": 2}
-    found = [rollout(make(**options, gradient_checkpointing=on))["token_coefficients"] for on in (False, True)]
+    found = [rollout(make(**options, activation_checkpointing=on))["token_coefficients"] for on in (False, True)]
     assert found[0].std() > 0
     torch.testing.assert_close(*found, atol=4e-3, rtol=0)

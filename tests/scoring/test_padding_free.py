@@ -34,7 +34,7 @@ MODES = {
     "bnpo": {"loss_type": "bnpo", **FUSED},
     "truncated masked": {"mask_truncated_completions": True},
     "aligned": {"num_iterations": 1},
-    "gradient checkpointing": {"gradient_checkpointing": True},
+    "gradient checkpointing": {"activation_checkpointing": True},
     "LoRA and a reference": {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}},
     "a reference of its own": {"beta": 0.1},
 }

@@ -38,7 +38,7 @@ def gradients(trainer, batch, parameters, temperature=1.0) -> torch.Tensor:
     "options",
     [
         {**SPLIT, "max_completion_length": 24, "rollout_func": ragged},
-        {"gradient_checkpointing": True, **LORA},
+        {"activation_checkpointing": True, **LORA},
     ],
     ids=["full fine-tune", "lora"],
 )

@@ -136,7 +136,7 @@ NOTHING_VALID = {
 }
 OPTIONS = {
     "truncated masked": {"mask_truncated_completions": True},
-    "LoRA and gradient checkpointing": {"gradient_checkpointing": True, **LORA},
+    "LoRA and gradient checkpointing": {"activation_checkpointing": True, **LORA},
     "padding": {"pad_to_multiple_of": 16, **MISALIGNED},
     "some unscorable": gives(lambda i: None if i % 3 else float(i % 2)),
 }

@@ -82,7 +82,7 @@ def measure(cls: type[GRPOTrainer], dtype: torch.dtype, prompts: list, model: st
             max_completion_length=tokens,
             max_steps=2 * batches,
             bf16=True,
-            gradient_checkpointing=on_gpu,
+            activation_checkpointing=on_gpu,
             use_cpu=not on_gpu,
             save_strategy="no",
             report_to="none",
