@@ -23,7 +23,7 @@ LAYERS_OF_CREDIT = (
     *("hidden_states", "options"),
 )
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")
-FOR_ANY_TRAINER = ("checkpoints", "dynamic_sampling", "finite_updates")
+FOR_ANY_TRAINER = ("checkpoints", "finite_updates")
 SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 
 

@@ -13,7 +13,7 @@ from trl import GRPOTrainer
 from trl.models.utils import prepare_fsdp
 
 from delta_trl import DeltaGRPOTrainer
-from delta_trl.scoring.rollout import MULTIMODAL
+from delta_trl.scoring.models import MULTIMODAL
 from delta_trl.trainer import trl_signatures
 
 from .corpus import tiny
@@ -90,7 +90,7 @@ def test_scoring_calls(seen):
     for _, (ids, mask, length, *_), _, _ in seen.scored:
         assert torch.equal(ids, torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1))
         assert torch.equal(mask, torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1))
-        assert length == batch["completion_ids"].size(1), "PaddingFree takes these by position"
+        assert length == batch["completion_ids"].size(1), "scoring takes these by position"
     (_, _, in_rollouts, _), _, (_, _, in_loss, _) = seen.scored
     assert "batch_size" in in_rollouts
     assert in_loss.keys() - {"compute_entropy", "compute_aux_loss"} == set(MULTIMODAL), (

@@ -9,11 +9,10 @@ from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
 from ..credit import Credit, checked_credit, make_rule
 from ..data.completions import read_completions
+from ..data.records import token_columns, write_records
 from ..evaluation.arguments import ExplainArguments
 from ..evaluation.model import beyond_context
 from ..report import write_report
-from ..report.token_log.log import token_columns
-from ..report.token_log.records import write_records
 from ..scoring.checks import check_ids
 from ..scoring.prompts import prompt_ids
 from ..scoring.standalone import given_tokens

@@ -224,6 +224,14 @@ class TokenCredit:
         """
         return False
 
+    @property
+    def reads_all_rows(self) -> bool:
+        """
+        Whether `of_rollout` reads log-probabilities, entropies or hidden states of responses without advantage, or
+        gives them one. If not, they are not scored: there, log-probabilities, entropies and hidden states are 0.
+        """
+        return True
+
     def check(self, trainer: Any) -> None:
         """Raise `ValueError`, with a suggested fix, if it cannot work with the trainer. Called at construction."""
 

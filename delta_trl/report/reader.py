@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..arguments.errors import UsageError
+from ..data.records import COMPLETIONS, FOLDER, recorded_files
 from ..files import LAST_FILE, SETTINGS, checkpoints, is_complete
-from .token_log.records import COMPLETIONS, FOLDER, recorded_files
 
 
 # With dynamic sampling, TRL's own numbers are those of the chosen groups

@@ -12,8 +12,8 @@ from torch import nn
 from trl import GRPOTrainer
 
 from .evidence import comparisons, draws_random_numbers, probe_rows
+from .models import causal_model, unwrapped
 from .recorder import Recorder
-from .rollout import causal_model, unwrapped
 from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_attention
 
 
@@ -57,6 +57,17 @@ class Layouts:
         """The stand-in for a model in one scoring call."""
         layers = len(self.kind["layers"]) if layout else 0
         return StandIn(model, layout, layers, self._share_prompts, recorder or Recorder())
+
+    def give_up(self, layout: str | None, stand_in: StandIn) -> None:
+        """Keep TRL's rows from now on if a stand-in could not run its layout."""
+        if stand_in.layout != layout:
+            logger.warning("trim_padding: packed rows miss an attention layer. Rows keep their padding from now on.")
+            self.current = None
+
+    def look_once(self) -> None:
+        """Look before the first rollout batch. Under ZeRO-3 and FSDP, all processes run the model at the same time."""
+        if self.kind is None:
+            self.look()
 
     def look(self) -> None:
         """Choose the best layout in which the policy computes the same. Under ZeRO-3 and FSDP, all processes look."""

@@ -39,9 +39,7 @@ class Recorder:
 
     Attributes:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned.
-        hidden ([`HiddenStates`] or `None`):
-            Hidden states row by row, once those of every row are there. A hook may not fire at all, as on a compiled
-            module.
+        hidden ([`HiddenStates`] or `None`): Hidden states row by row, once the pass is finished.
         remaining (`list`): The rows that are still to come, and how many tokens each has.
     """
 
@@ -52,13 +50,24 @@ class Recorder:
         self.remaining: list = []
         self._backbone = backbone
         self._place = place
-        self._memory = torch.device("cpu")
+        self._device = torch.device("cpu")  # of the model
+        self._memory = torch.device("cpu")  # where states are kept
         self._blocks: dict = {}  # by row, hidden states (n, d)
 
-    def begin(self, tokens: torch.Tensor, order: torch.Tensor) -> None:
-        """Expect a pass over the tokens (B, T), whose rows come in the order (B,)."""
-        counts = tokens.sum(dim=1)[order]
-        self.remaining = list(zip(order.tolist(), counts.tolist(), strict=True))
+    def expect(self, rows: torch.Tensor, tokens: torch.Tensor) -> None:
+        """Expect a pass over some rows (n,) of the tokens (B, T)."""
+        counts = tokens.sum(dim=1)[rows]
+        self.remaining = list(zip(rows.tolist(), counts.tolist(), strict=True))
+
+    def finish(self, tokens: torch.Tensor) -> None:
+        """Put the hidden states of the tokens (B, T) together, if all came. They are 0 in rows that did not run."""
+        if self.remaining or not self._blocks:  # a hook may not fire at all, as on a compiled module
+            return
+        counts = tokens.sum(dim=1).tolist()
+        block = next(iter(self._blocks.values()))
+        nothing = block.new_zeros(block.size(1))  # `expand` takes no memory
+        blocks = [self._blocks.pop(row, nothing.expand(count, -1)) for row, count in enumerate(counts)]
+        self.hidden = HiddenStates(blocks, self._device, staged=self._memory != self._device)
 
     def run(self, model: Callable, rows: int, /, **inputs) -> Any:
         """
@@ -91,17 +100,14 @@ class Recorder:
             handle.remove()
 
     def _keep(self, states: torch.Tensor, n_rows: int) -> None:  # (n, d)
-        device = states.device
+        self._device = states.device
         if not self._blocks and self._fits(states):
-            self._memory = device
+            self._memory = states.device
         rows = self.remaining[:n_rows]
         self.remaining = self.remaining[n_rows:]
         parts = states.to(self._memory).split([n for _, n in rows])  # raises if they are not as many
         for (row, _), part in zip(rows, parts, strict=True):
             self._blocks[row] = part
-        if not self.remaining:
-            blocks = [self._blocks.pop(row) for row in sorted(self._blocks)]  # `keep_only` frees what it drops
-            self.hidden = HiddenStates(blocks, device, staged=self._memory != device)
 
     def _fits(self, states: torch.Tensor) -> bool:
         """Whether the device keeps all states. Asked after the first forward, whose peak memory is known by then."""

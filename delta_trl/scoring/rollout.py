@@ -1,180 +1,102 @@
 """
-Scoring completions with a trainer's model: the model itself, its dtype, the contexts in which it scores, and the
-policy as a rule of token credit sees it, with its outputs for one rollout batch in few passes.
+A rollout batch on its way through TRL's methods. They pass some of it on as arguments; the rest is a `ScoringCall`,
+which the trainer holds for as long as one of these methods runs.
 """
 
-import inspect
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import nn
-from trl import GRPOConfig, GRPOTrainer
-from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
-from ..credit import LMHead, PolicyOutputs, Responses
-from .recorder import Recorder, backbone_of, without_adapter
-from .texts import TokenTexts
+from .recorder import Recorder
 
 
-NO_COLUMNS = {"prompt", "completion", "completion_ids"}  # TRL gives rewards these names for something else
-SCORING = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies)
-TEXT = {"model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy", "compute_aux_loss"}
-# Arguments of TRL's scoring method that stand for anything but text, also those that a newer TRL has
-MULTIMODAL = tuple(name for name in SCORING.parameters if name not in {"self", *TEXT})
+# Columns of a rollout batch, which TRL shuffles and splits with all others
+PLACE = "rollout_place"  # (B,): each row's place in the order in which rows are scored and trained
+SCORED = "rollout_scored"  # (B,): whether the row was scored
 
 
-def has_images(inputs: dict) -> bool:
-    """Whether a batch or the arguments of a scoring call hold anything but text."""
-    return any(inputs.get(name) is not None for name in MULTIMODAL)
+class RewardCall(NamedTuple):
+    """What TRL gives `_calculate_rewards`, for the B rows of this process."""
+
+    inputs: list[dict[str, Any]]
+    prompts: list
+    completions: list
+    completion_ids: list[list[int]]
 
 
-def unwrapped(trainer: GRPOTrainer, model: nn.Module) -> nn.Module:
-    """A model without wrappers of distributed training."""
-    return trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
+class SampledRows(Protocol):
+    """Completions that were sampled before TRL asks for them, as dynamic sampling does."""
+
+    rewards: torch.Tensor
 
 
-def causal_model(trainer: GRPOTrainer) -> nn.Module:
-    """The causal language model in training, without wrappers of distributed training or PEFT."""
-    return without_adapter(unwrapped(trainer, trainer.model))
-
-
-def autocast_dtype(trainer: GRPOTrainer) -> torch.dtype | None:
-    """The dtype of autocast; `None` if it is off."""
-    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(trainer.accelerator.mixed_precision)
-
-
-def in_order(batches: list[dict], order: torch.Tensor) -> dict:
-    """One batch with the rows of all `batches`, in the order (B,). What is no tensor or list of rows stays."""
-    whole = dict(batches[0])
-    for name, value in whole.items():
-        parts = [batch[name] for batch in batches]
-        if isinstance(value, torch.Tensor) and value.ndim:
-            whole[name] = torch.cat(parts)[order]
-        elif isinstance(value, list):
-            rows = [row for part in parts for row in part]
-            whole[name] = [rows[i] for i in order.tolist()]
-    return whole
-
-
-def trl_scores_rollouts(args: GRPOConfig) -> bool:
-    """Whether `GRPOTrainer` scores every rollout batch itself, for old log-probabilities."""
-    backward_passes = args.steps_per_generation * args.num_iterations  # over one rollout batch
-    policy_moves = args.gradient_accumulation_steps % backward_passes != 0  # while the rollout batch is in use
-    return policy_moves or (args.use_vllm and args.vllm_importance_sampling_correction)
-
-
-def new_recorder(trainer: Any, hidden: bool) -> Recorder:
-    """A recorder for one scoring pass of a [`DeltaGRPOTrainer`], with hidden states or without."""
-    backbone = backbone_of(causal_model(trainer)) if hidden else None
-    return Recorder(backbone, trainer.credit_args.hidden_state_cache)
-
-
-class RolloutPolicy:
+@dataclass
+class Rollout:
     """
-    The `policy` of a rollout batch's [`Tokens`]. Uses TRL's own scoring pass where TRL made one; makes further passes
-    with the trainer's scoring method.
+    One rollout batch of this process, from its prompts to its advantages.
 
     Args:
-        trainer ([`DeltaGRPOTrainer`]): The trainer.
-        batch (`dict`): The rollout batch.
-        recorded (`Recorder`): TRL's own pass over the completions, if it was recorded.
+        order (`torch.Tensor` of shape `(B,)`): Its rows in the order in which they are scored and trained.
+        sampled ([`SampledRows`], *optional*): Its completions and rewards, if they are there already.
 
     Attributes:
-        forward_passes (`int`): Forward passes over the rollout batch beyond TRL's own.
-        known (`dict[str, torch.Tensor]`): What needs no further pass: `log_probs` and perhaps `entropies` (B, T).
+        rewards (`torch.Tensor` of shape `(rows of all processes, functions)`):
+            Those from which TRL computes advantages. NaN: not scored.
+        reward_call ([`RewardCall`]): The call that returned them.
     """
 
-    def __init__(self, trainer: Any, batch: dict, recorded: Recorder):
-        self.model = causal_model(trainer)
-        self.dtype = autocast_dtype(trainer)
-        self.micro_batch_size = trainer.args.per_device_train_batch_size
-        self.forward_passes = 0
-        self._trainer = trainer
-        self._batch = batch
-        # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
-        # reference model's, even on the same modules (PEFT with the adapter disabled).
-        self._pass: Recorder | None = None
-        self.known = {}
-        old = batch.get("old_per_token_logps")
-        if old is not None:
-            self.known["log_probs"] = old
-            if recorded.log_probs is old:
-                self.known["entropies"] = recorded.entropies
-                self._pass = self._without_tools(recorded)
+    order: torch.Tensor
+    sampled: SampledRows | None = None
+    rewards: torch.Tensor = field(init=False)
+    reward_call: RewardCall = field(init=False)
 
-    def outputs(self, hidden: bool) -> PolicyOutputs:
-        if self._pass is None or (hidden and self._pass.hidden is None):
-            self._pass = self._score(hidden or self._trainer.token_credit.needs_hidden_states)
-        return PolicyOutputs(self._pass.log_probs, self._pass.entropies, self._pass.hidden)
 
-    def head(self) -> LMHead:
-        return LMHead.of(self.model, self._trainer.temperature)
+@dataclass
+class ScoringCall:
+    """
+    What TRL's scoring method is called for, where its arguments do not say so. It is said of the first call alone,
+    which is the policy's; another one, of the reference model, runs all rows as TRL does.
 
-    def responses(self) -> Responses:
-        inputs, prompts, completions, ids = self._trainer.last_reward_call
-        columns: dict[str, Any] = {}
-        for name in inputs[0]:
-            if name not in NO_COLUMNS:
-                columns[name] = [row[name] for row in inputs]
-        columns["trainer_state"] = self._trainer.state
-        if self._trainer.environments is not None:
-            columns["environments"] = self._trainer.environments
-        every_token = torch.ones_like(self._batch["completion_ids"])
-        of_policy = self._batch.get("tool_mask", every_token)
-        texts = TokenTexts(self._trainer._tokenizer)
-        return texts.responses(prompts, completions, ids, of_policy.tolist(), columns)
+    Args:
+        rollout ([`Rollout`], *optional*): The rollout batch that TRL generates and scores.
+        micro_batch (`dict`, *optional*): The micro-batch whose loss TRL computes.
+        all_rows (`bool`): Whether the loss reads rows without advantage, too.
+        recorder ([`Recorder`], *optional*): Records the policy's hidden states, log-probabilities and entropies.
+        may_wait (`bool`): Whether TRL reads nothing of what the call returns, so that it may be scored afterwards.
 
-    def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
-        log_probs, *_ = self._scored(rows)
-        return log_probs[:, :length]
+    Attributes:
+        waits (`bool`): Whether TRL got a placeholder.
+    """
 
-    def _scored(self, rows: torch.Tensor | None = None) -> tuple:
-        """What TRL's scoring method returns for some rows of the batch, with their own images; by default for all."""
-        trainer = self._trainer
-        batch = self._batch
-        if rows is not None:
-            split = split_pixel_values_by_grid(batch)
-            batch = unsplit_pixel_values_by_grid(in_order([split], rows))
-        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-        length = batch["completion_ids"].size(1)
-        return trainer._get_per_token_logps_and_entropies(
-            trainer.model,
-            ids,
-            mask,
-            length,
-            batch_size=self.micro_batch_size,
-            compute_entropy=True,
-            **{name: batch[name] for name in MULTIMODAL if name in batch},
-        )
+    rollout: Rollout | None = None
+    micro_batch: dict[str, Any] | None = None
+    all_rows: bool = False
+    recorder: Recorder | None = None
+    may_wait: bool = False
+    waits: bool = field(default=False, init=False)
+    _is_over: bool = field(default=False, init=False)
 
-    def _score(self, hidden: bool) -> Recorder:
-        """Run and record one more pass over the rollout batch, in the context in which TRL scores it."""
-        self.forward_passes += 1
-        trainer = self._trainer
-        recorder = new_recorder(trainer, hidden)
-        with (
-            torch.no_grad(),
-            disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs),
-            trainer.recording(recorder),
-        ):
-            log_probs, entropies, _ = self._scored()
-        is_whole = recorder.hidden is not None and recorder.log_probs.shape == log_probs.shape
-        if hidden and not is_whole:
-            raise RuntimeError(
-                "Token credit did not see the hidden states of every row of the rollout batch. A subclass's "
-                "_get_per_token_logps_and_entropies must give all rows to the base class in one call, and the model "
-                "must not be compiled before the trainer is constructed (`torch_compile` in the training arguments is "
-                "fine, but not with FSDP)."
-            )
-        recorder.log_probs = log_probs
-        recorder.entropies = entropies
-        return self._without_tools(recorder)
+    def taken(self) -> "ScoringCall":
+        """This call if it is the first one, else a call of which nothing is said."""
+        if self._is_over:
+            return ScoringCall()
+        self._is_over = True
+        return self
 
-    def _without_tools(self, recorded: Recorder) -> Recorder:
-        """A pass without the hidden states of a tool's text, which it has scored, too."""
-        if "tool_mask" in self._batch and recorded.hidden is not None:
-            scored = self._batch["completion_mask"].bool()
-            recorded.hidden.keep_only(self._batch["tool_mask"][scored].bool())
-        return recorded
+
+class HasScoringCall(Protocol):
+    scoring_call: ScoringCall
+
+
+@contextmanager
+def scoring(trainer: HasScoringCall, call: ScoringCall) -> Iterator[None]:
+    """The context in which TRL's scoring method is called for this."""
+    outer = trainer.scoring_call
+    trainer.scoring_call = call
+    try:
+        yield
+    finally:
+        trainer.scoring_call = outer

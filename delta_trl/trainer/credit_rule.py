@@ -1,11 +1,9 @@
 """The rule of token credit that a trainer has: how it is chosen, recorded and cited."""
 
 import textwrap
-from pathlib import Path
-from typing import Any
 
 from accelerate.logging import get_logger
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig
 
 from ..credit import ChangedCredit, TokenCredit, make_rule
 from ..credit.rule import check_rule
@@ -57,36 +55,6 @@ def _given_rule(given: TokenCredit | str, options: CreditArguments) -> TokenCred
         return make_rule(given)
     check_rule(given)
     return given
-
-
-class RuleOnRecord(GRPOTrainer):
-    """
-    [`~trl.GRPOTrainer`] whose tags, model card and settings name its rule of token credit.
-
-    Attributes:
-        token_credit ([`~credit.TokenCredit`]): The rule.
-    """
-
-    token_credit: TokenCredit
-    _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
-    _name, _paper = "DelTA", PAPER
-
-    def _use_rule(self, rule: TokenCredit) -> None:
-        """Before TRL's constructor, which reads tags."""
-        self.token_credit = rule
-        if arxiv_of(rule) != PAPER["id"]:
-            self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
-            if self._paper is PAPER:  # a subclass may have its own
-                self._name, self._paper = GRPOTrainer._name, GRPOTrainer._paper
-
-    def create_model_card(self, *args, **kwargs):
-        super().create_model_card(*args, **kwargs)
-        if self.is_world_process_zero():
-            with Path(self.args.output_dir, "README.md").open("a", encoding="utf-8") as card:
-                card.write(f"\n\n## Token credit\n\n{card_text(self.token_credit)}, with [delta_trl]({HOME})\n")
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "token_credit": repr(self.token_credit)}
 
 
 def arxiv_of(rule: TokenCredit) -> str | None:

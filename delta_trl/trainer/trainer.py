@@ -1,40 +1,51 @@
 """
 `DeltaGRPOTrainer`: TRL's `GRPOTrainer` with token credit, by default DelTA's (arXiv 2605.21467).
 
-What happens to a rollout batch is all in `_generate_and_score_completions`: TRL generates, rewards and scores it; the
-rule of token credit weighs its tokens; the advantages become one for each token, (B, T), which TRL's loss takes as
-they are. Nothing is copied from TRL. The base classes work on any `GRPOTrainer`.
+What happens to a rollout batch is all in `_generate_and_score_completions`: TRL generates and rewards it; the rows
+that will train are scored; the rule of token credit weighs their tokens; the advantages become one for each token,
+(B, T), which TRL's loss takes as they are. Nothing is copied from TRL. The base classes work on any `GRPOTrainer`.
 """
 
+import functools
 import math
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_statistics
-from ..report.token_log.log import TokenLog
+from ..credit.rule import TokenCreditError
+from ..rewards.failures import explain_failures
 from ..rewards.registry import with_names
-from ..scoring.padding_free import PaddingFree
+from ..scoring.layouts import Layouts
+from ..scoring.models import has_images, trl_scores_rollouts
+from ..scoring.policy import RolloutPolicy, new_recorder
 from ..scoring.prompts import stop_tokens
-from ..scoring.rollout import RolloutPolicy, new_recorder, trl_scores_rollouts
-from .checked_rewards import CheckedRewards
+from ..scoring.recorder import Recorder
+from ..scoring.rollout import PLACE, SCORED, RewardCall, Rollout, ScoringCall, scoring
+from ..scoring.rows import (
+    loss_reads_all_rows,
+    micro_batches_in_order,
+    prompts_stay_together,
+    random_order,
+    run_scoring_call,
+    trl_reads_scores,
+)
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
-from .credit_rule import RuleOnRecord, choose_rule
-from .dynamic_sampling import stands_out, total_rewards
+from .contrast import stands_out, total_rewards
+from .credit_rule import HOME, PAPER, arxiv_of, card_text, choose_rule
+from .dynamic_sampling import DynamicSampling, completions_of, own_part, replaced
 from .finite_updates import FiniteUpdates
+from .reward_watch import RewardWatch
+from .token_log import TokenLog
 
 
-class DeltaGRPOTrainer(
-    RuleOnRecord,
-    PaddingFree,
-    FiniteUpdates,  # before a checkpoint is begun
-    SafeCheckpoints,
-    CheckedRewards,  # with dynamic sampling last: the others see the groups that are trained, not the rounds
-    GRPOTrainer,
-):
+class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
     """
     Drop-in for [`~trl.GRPOTrainer`] that gives every token credit of its own, by default DelTA's.
 
@@ -73,6 +84,9 @@ class DeltaGRPOTrainer(
     ```
     """
 
+    _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
+    _name, _paper = "DelTA", PAPER
+
     def __init__(
         self,
         model,
@@ -84,72 +98,170 @@ class DeltaGRPOTrainer(
     ):
         if args is None:
             args = DeltaGRPOConfig()
+        self.scoring_call = ScoringCall()
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
-        self.trim_padding = self.credit_args.trim_padding
-        self.dynamic_sampling = self.credit_args.dynamic_sampling
-        self.dynamic_sampling_max_rounds = self.credit_args.dynamic_sampling_max_rounds
-        self._use_rule(choose_rule(token_credit, self.credit_args, args))
+        self.token_credit = choose_rule(token_credit, self.credit_args, args)
+        self._cite_rule()  # TRL's constructor reads tags
         super().__init__(model, with_names(reward_funcs), args, *other_args, **kwargs)
         # TRL masks what follows an EOS token only; after any other stop token it would train on padding
         self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
         warn_of_silent_mistakes(self)
-        new_recorder(self, self.token_credit.needs_hidden_states)  # raises if the model shows none
-        self.token_credit.check(self)
+        self.layouts = Layouts(self, prompts_stay_together(self))
+        self.reward_watch = RewardWatch()
+        self.dynamic_sampling: DynamicSampling | None = None
         self.checkpoint_parts.append(self.token_credit)
-        if self.dynamic_sampling:
-            self.checkpoint_parts.append(self.prompt_order)
-        self._token_log: TokenLog | None = None
+        if self.credit_args.dynamic_sampling:
+            self.dynamic_sampling = DynamicSampling(self, self.credit_args.dynamic_sampling_max_rounds)
+            self.checkpoint_parts.append(self.dynamic_sampling.prompt_order)
+        self.new_recorder(self.token_credit.needs_hidden_states)  # raises if the model shows none
+        self.token_credit.check(self)
+        self.token_log: TokenLog | None = None
         if self.credit_args.log_token_credit and self.token_credit.credits_rollouts:
-            self._token_log = TokenLog(self, self._tokenizer)
-            self.add_callback(self._token_log)
+            self.token_log = TokenLog(self, self._tokenizer)
+            self.add_callback(self.token_log)
+        self._calculate_rewards = self._rewards_kept(self._calculate_rewards)  # a subclass's, too
 
-    # --- credit of a rollout batch ---
+    # --- a rollout batch, in the order in which TRL calls these methods ---
+
+    def _prepare_inputs(self, generation_batch):
+        inputs = super()._prepare_inputs(generation_batch)
+        if not (self.model.training and self.layouts.current and PLACE in inputs) or has_images(inputs):
+            return inputs
+        self._buffered_inputs = micro_batches_in_order(self._buffered_inputs)
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _generate_and_score_completions(self, inputs):
-        if not (self.model.training and self.token_credit.credits_rollouts):
+        if not self.model.training:
             return super()._generate_and_score_completions(inputs)
-        recorder = new_recorder(self, self.token_credit.needs_hidden_states)
-        # Hidden states (N, d) of TRL's own scoring pass, if TRL makes one: then its first scoring call is the policy's
-        with self.recording(recorder if trl_scores_rollouts(self.args) else None):
+        rollout = self._begin_rollout(inputs)
+        call = self._call_of(rollout)
+        with scoring(self, call):
             batch = super()._generate_and_score_completions(inputs)
-        start = time.perf_counter()
-        policy = RolloutPolicy(self, batch, recorder)
-        tokens = self._tokens(batch, policy)  # N of them, flat
-        credit = checked_credit(self.token_credit, "of_rollout", tokens)
-        if credit is not None:
-            batch["token_coefficients"] = tokens.padded(credit.weights)  # (N,) -> (B, T)
-            batch["advantages"] = tokens.padded(credit.advantages)
-            self._log_rollout(credit, tokens, policy.forward_passes, time.perf_counter() - start)
-            if self._token_log:
-                self._token_log.observe(batch, tokens, credit, total_rewards(self, self.last_rewards))
+        self._observe_rewards(batch, rollout)
+        policy = RolloutPolicy(self, batch, rollout, self._rows_to_score(batch), call.recorder)
+        if call.waits:
+            batch["old_per_token_logps"] = policy.score_for_trl()
+        if self.token_credit.credits_rollouts:
+            self._credit_rollout(batch, rollout, policy)
+        batch[PLACE] = rollout.order.argsort().to(batch["advantages"].device)
+        batch[SCORED] = policy.scored
         return batch
 
-    def _tokens(self, batch: dict, policy: RolloutPolicy) -> Tokens:
-        """The tokens of this process, with the rewards and the groups of their rows."""
-        every_row = torch.arange(len(self.last_rewards), device=self.accelerator.device)
-        own = self._own_part(len(every_row))
-        rewards = total_rewards(self, self.last_rewards)[own]
-        is_rounding = ~stands_out(self, self.last_rewards)[own]  # which makes no winner or loser
-        batch["advantages"] = batch["advantages"].masked_fill(is_rounding, 0.0)
-        groups = every_row[own] // self.num_generations
-        return Tokens.of_batch(batch, policy, rewards=rewards, groups=groups, **policy.known)
+    def _generate(self, prompts):
+        rollout = self.scoring_call.rollout
+        if rollout is None or rollout.sampled is None:
+            return super()._generate(prompts)
+        with completions_of(self, rollout.sampled.rows):
+            return super()._generate(prompts)
 
-    # --- credit of a micro-batch, for rules that depend on how the policy has moved since the rollout ---
+    def _calculate_rewards(self, *args, **kwargs):
+        # for this call only: callbacks may change one of the functions in the list
+        named = [explain_failures(*pair) for pair in zip(self.reward_funcs, self.reward_func_names, strict=True)]
+        with replaced(self, "reward_funcs", named):
+            return super()._calculate_rewards(*args, **kwargs)
+
+    def _compute_loss(self, model, inputs):
+        inputs = dict(inputs)  # a rule may weigh its advantages
+        with scoring(self, ScoringCall(micro_batch=inputs, all_rows=self._loss_reads_all_rows())):
+            return super()._compute_loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
+    ):
+        call = self.scoring_call.taken()
+        score = super()._get_per_token_logps_and_entropies
+        outputs = run_scoring_call(
+            self, self.layouts, score, call, model, input_ids, attention_mask, logits_to_keep, batch_size, **options
+        )
+        if call.micro_batch is not None and self.token_credit.credits_micro_batches and self.model.training:
+            self._credit_micro_batch(call.micro_batch, *outputs)
+        return outputs
+
+    # --- their steps ---
+
+    def _begin_rollout(self, inputs: list[dict]) -> Rollout:
+        if self.credit_args.trim_padding:
+            self.layouts.look_once()
+        rollout = Rollout(random_order(self, len(inputs)))
+        if self.dynamic_sampling:
+            rollout.sampled = self.dynamic_sampling.sample(len(inputs))
+            inputs[:] = [row.inputs for row in rollout.sampled.rows]  # a subclass may look at them afterwards
+        return rollout
+
+    def _call_of(self, rollout: Rollout) -> ScoringCall:
+        """TRL's scoring call of a rollout batch. If TRL makes one, its first is the policy's."""
+        if not trl_scores_rollouts(self.args):
+            return ScoringCall(rollout)
+        recorder = self.new_recorder(self.token_credit.needs_hidden_states)
+        return ScoringCall(rollout, recorder=recorder, may_wait=not trl_reads_scores(self))
+
+    def _rewards_kept(self, calculate: Callable) -> Callable:
+        """TRL's method or a subclass's that calculates rewards; a rollout keeps what TRL gets from it."""
+
+        @functools.wraps(calculate)
+        def kept(*call):
+            rollout = self.scoring_call.rollout
+            if rollout is None:  # in evaluation, or sampled for another rollout
+                return calculate(*call)
+            rollout.rewards = rollout.sampled.rewards if rollout.sampled else calculate(*call)
+            rollout.reward_call = RewardCall(*call)
+            return rollout.rewards
+
+        return kept
+
+    def _observe_rewards(self, batch: dict, rollout: Rollout) -> None:
+        self.reward_watch.observe(self, rollout.rewards)
+        if rollout.sampled:
+            self.dynamic_sampling.log(rollout.sampled)
+        if self.token_credit.credits_rollouts:
+            is_rounding = ~stands_out(self, rollout.rewards)[own_part(self, len(rollout.rewards))]
+            batch["advantages"] = batch["advantages"].masked_fill(is_rounding, 0.0)  # no winner and no loser
+
+    def _rows_to_score(self, batch: dict) -> torch.Tensor:  # (B,)
+        trains = batch["advantages"] != 0
+        rule_reads_all = self.token_credit.credits_rollouts and self.token_credit.reads_all_rows
+        if rule_reads_all or self._loss_reads_all_rows():
+            return torch.ones_like(trains)
+        return trains
 
     def _loss_reads_all_rows(self) -> bool:
-        return self.token_credit.credits_micro_batches or super()._loss_reads_all_rows()
+        return self.token_credit.credits_micro_batches or loss_reads_all_rows(self, self.layouts)
 
-    def _after_scoring(self, micro_batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
-        if not (self.model.training and self.token_credit.credits_micro_batches):
+    def new_recorder(self, hidden: bool) -> Recorder:
+        """A recorder for one scoring pass, with hidden states or without."""
+        return new_recorder(self, hidden, self.credit_args.hidden_state_cache)
+
+    # --- token credit ---
+
+    def _credit_rollout(self, batch: dict, rollout: Rollout, policy: RolloutPolicy) -> None:
+        start = time.perf_counter()
+        own = own_part(self, len(rollout.rewards))
+        rewards = total_rewards(self, rollout.rewards)
+        groups = torch.arange(len(rewards), device=rewards.device) // self.num_generations
+        tokens = Tokens.of_batch(batch, policy, rewards=rewards[own], groups=groups[own], **policy.known)  # N, flat
+        credit = checked_credit(self.token_credit, "of_rollout", tokens)
+        if credit is None:
             return
+        batch["token_coefficients"] = tokens.padded(credit.weights)  # (N,) -> (B, T)
+        batch["advantages"] = tokens.padded(credit.advantages)
+        if batch["advantages"][~policy.scored].any():
+            raise TokenCreditError(
+                f"{self.token_credit!r} gives advantages to responses that have none, and does not read them: its "
+                "`reads_all_rows` has to be True."
+            )
+        self._log_rollout(credit, tokens, policy.forward_passes, time.perf_counter() - start)
+        if self.token_log:
+            self.token_log.observe(batch, rollout, policy, tokens, credit)
+
+    def _credit_micro_batch(self, micro_batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor, *_) -> None:
+        """For rules that depend on how the policy has moved since the rollout."""
+        log_probs = log_probs.detach()
         old = micro_batch.get("old_per_token_logps", log_probs)  # absent while the policy is the rollout's
-        tokens = Tokens.of_batch(micro_batch, log_probs=log_probs, old_log_probs=old, entropies=entropies)
+        tokens = Tokens.of_batch(micro_batch, log_probs=log_probs, old_log_probs=old, entropies=entropies.detach())
         credit = checked_credit(self.token_credit, "of_micro_batch", tokens)
         if credit is not None:
             micro_batch["advantages"] = tokens.padded(credit.advantages)
             self._log_credit(credit.metrics)
-
-    # --- logs ---
 
     def _log_credit(self, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
@@ -169,3 +281,20 @@ class DeltaGRPOTrainer(
                 "seconds": seconds,
             }
         )
+
+    # --- what a run says of its rule ---
+
+    def _cite_rule(self) -> None:
+        if arxiv_of(self.token_credit) != PAPER["id"]:
+            self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
+            if self._paper is PAPER:  # a subclass may have its own
+                self._name, self._paper = GRPOTrainer._name, GRPOTrainer._paper
+
+    def create_model_card(self, *args, **kwargs):
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            with Path(self.args.output_dir, "README.md").open("a", encoding="utf-8") as card:
+                card.write(f"\n\n## Token credit\n\n{card_text(self.token_credit)}, with [delta_trl]({HOME})\n")
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "token_credit": repr(self.token_credit)}

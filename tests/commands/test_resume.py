@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from delta_trl.cli import main
-from delta_trl.report.token_log.records import recorded_files
+from delta_trl.data.records import recorded_files
 from delta_trl.trainer.checkpoints import last_complete_checkpoint
 
 from ..corpus import tiny

@@ -30,7 +30,7 @@ from delta_trl import DeltaGRPOTrainer
 from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main as command_line
 from delta_trl.credit.gradients import full
-from delta_trl.report.token_log.records import FOLDER
+from delta_trl.data.records import FOLDER
 from tests.corpus import tiny
 from tests.trainer.test_dynamic_sampling import CREDIT, G, run, texts
 from tests.trainers import LORA, credit, logged, make_trainer

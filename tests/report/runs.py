@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from delta_trl.report.token_log.records import write_records
+from delta_trl.data.records import write_records
 
 
 TEXTS = [" the", " x", "\n", ".", " 数", "é"]

@@ -7,8 +7,8 @@ import pytest
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
+from delta_trl.data.records import recorded_files
 from delta_trl.report import read_run
-from delta_trl.report.token_log.records import recorded_files
 
 from . import runs
 

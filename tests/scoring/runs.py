@@ -2,19 +2,38 @@
 
 import torch
 from transformers import LlamaConfig, MistralConfig, OPTConfig, Phi3Config, Qwen3Config
-from trl import GRPOTrainer
 
-from delta_trl.scoring.padding_free import PaddingFree
+from delta_trl import DeltaGRPOTrainer
+from delta_trl.trainer import trainer as trainer_module
 
 from ..corpus import tiny
 from ..trainers import TRL
 
 
-class Plain(PaddingFree, GRPOTrainer):
-    pass
+class Plain(DeltaGRPOTrainer):
+    """Without token credit."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, token_credit="none", **kwargs)
 
 
 TRIMMED = {**TRL, "trainer_class": Plain}
+
+
+def losses(monkeypatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Of each micro-batch whose loss is computed from now on: log-ratios (b, T) to the rollout, and advantages."""
+    seen = []
+    run = trainer_module.run_scoring_call
+
+    def run_and_see(trainer, layouts, score, call, *arguments, **options):
+        log_probs, *rest = run(trainer, layouts, score, call, *arguments, **options)
+        if call.micro_batch is not None:
+            ratios = log_probs.detach() - call.micro_batch["old_per_token_logps"]
+            seen.append((ratios, call.micro_batch["advantages"]))
+        return log_probs, *rest
+
+    monkeypatch.setattr(trainer_module, "run_scoring_call", run_and_see)
+    return seen
 
 
 def trained(make_trainer, model, **options) -> tuple:
@@ -26,8 +45,8 @@ def trained(make_trainer, model, **options) -> tuple:
         passes.append((torch.is_grad_enabled(), tuple(kwargs["input_ids"].shape)))
 
     model.base_model.register_forward_hook(note, with_kwargs=True)
-    if isinstance(trainer, PaddingFree):
-        trainer._layouts.look()  # in training, the first rollout asks
+    if isinstance(trainer, DeltaGRPOTrainer):
+        trainer.layouts.look()  # in training, the first rollout asks
         passes.clear()
     trainer.train()
     weights = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])

@@ -26,8 +26,8 @@ def falcon() -> FalconConfig:
 
 def layout_of(make_trainer, model, **options) -> str | None:
     trainer = make_trainer(model, **TRIMMED, **options)
-    trainer._layouts.look()
-    return trainer._layouts.current
+    trainer.layouts.look()
+    return trainer.layouts.current
 
 
 @pytest.mark.parametrize("kind", ["autocast", "weights"])
@@ -159,8 +159,8 @@ def test_a_model_of_another_kind_than_the_policy_keeps_trls_rows(make_trainer, p
         trainer = make_trainer(sharp(policy()), **kind)
         trainer.model.train()
         if kind is TRIMMED:
-            trainer._layouts.look()
-            assert trainer._layouts.current == PACKED
+            trainer.layouts.look()
+            assert trainer.layouts.current == PACKED
         found.append(scores(trainer, other))
     torch.testing.assert_close(*found, atol=2e-5, rtol=0)
 
@@ -186,7 +186,7 @@ def test_an_attention_of_the_users_stays(make_trainer, attention):
         options = {**RAGGED, "optim": "sgd", "learning_rate": 0.5, **kind}
         trainer, weights_of_kind, _ = trained(make_trainer, sharp(), **options)
         if kind is TRIMMED:
-            assert trainer._layouts.current == LEFT
+            assert trainer.layouts.current == LEFT
         weights.append(weights_of_kind)
     assert ALL_ATTENTION_FUNCTIONS["sdpa"] is doubled
     torch.testing.assert_close(*weights, atol=2e-5, rtol=2e-5)
@@ -212,7 +212,7 @@ def test_attention_may_change_after_the_first_step(make_trainer, rollout, attent
     """Log-probabilities and token credit are those of a plain forward, in several micro-batches."""
     trainer = make_trainer(sharp(), Compared, **RAGGED)
     rollout(trainer)
-    assert trainer._layouts.current == PACKED
+    assert trainer.layouts.current == PACKED
     if change == "eager":
         trainer.model.set_attn_implementation("eager")
     else:

@@ -14,7 +14,8 @@ from transformers import (
 )
 
 from delta_trl.credit import Tokens
-from delta_trl.scoring.rollout import RolloutPolicy, new_recorder
+from delta_trl.scoring.policy import RolloutPolicy
+from delta_trl.scoring.rollout import Rollout
 from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
@@ -92,8 +93,8 @@ def test_all_rows_are_trained_once_in_a_random_order(make_trainer, options, toge
     trainer._generate_and_score_completions = lambda inputs: {**generate(inputs), "numbers": list(range(16))}
     trainer._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
     trainer.train()
-    rows = torch.cat([batch["rollout_rows"] for batch in batches])
-    assert rows.tolist() == [number for batch in batches for number in batch["numbers"]]
+    rows = torch.tensor([number for batch in batches for number in batch["numbers"]])
+    assert torch.cat([batch["rollout_place"] for batch in batches]).tolist() == [*range(16), *range(16)]
     assert torch.equal(rows.view(2, 16).sort().values, torch.arange(16).expand(2, 16))
     assert rows[:16].tolist() != rows[16:].tolist()
     steps = rows.view(4, 8)
@@ -133,8 +134,8 @@ def test_the_look_for_a_layout_leaves_no_trace(make_trainer):
     random_numbers = torch.get_rng_state()
     trainer.model.train()
     trainer.model.lm_head.eval()
-    trainer._layouts.look()
-    assert trainer._layouts.current == PACKED
+    trainer.layouts.look()
+    assert trainer.layouts.current == PACKED
     assert trainer.model.training
     assert not trainer.model.lm_head.training
     assert torch.equal(torch.get_rng_state(), random_numbers)
@@ -143,8 +144,8 @@ def test_the_look_for_a_layout_leaves_no_trace(make_trainer):
 @pytest.mark.parametrize("options", [{"neftune_noise_alpha": 5.0}, {"torch_compile": True}, {"pad_to_multiple_of": 8}])
 def test_what_depends_on_trls_shapes_keeps_them(make_trainer, caplog, options):
     trainer = make_trainer(**TRIMMED, **options)
-    trainer._layouts.look()
-    assert trainer._layouts.current is None
+    trainer.layouts.look()
+    assert trainer.layouts.current is None
     assert "depends on TRL's shapes" in caplog.text
 
 
@@ -180,7 +181,7 @@ def test_trimming_changes_no_model(make_trainer, caplog, config, layout):
         for row, log_probs in scored[16:]:
             torch.testing.assert_close(log_probs, seen[-1][row], atol=2e-5, rtol=0)
     torch.testing.assert_close(*seen, atol=2e-5, rtol=0)
-    assert ours._layouts.current == layout
+    assert ours.layouts.current == layout
     assert ("Its micro-batches are those of GRPOTrainer" in caplog.text) == (layout is None)
 
 
@@ -222,7 +223,8 @@ def test_some_rows_are_scored_with_their_own_images(make_trainer):
         "pixel_values": 4 * torch.randn(4, 3, 16, 16),
         "num_images": images,
     }
-    tokens = Tokens.of_batch(batch, RolloutPolicy(trainer, batch, new_recorder(trainer, False)))
+    every_row = torch.ones(3, dtype=torch.bool)
+    tokens = Tokens.of_batch(batch, RolloutPolicy(trainer, batch, Rollout(torch.arange(3)), every_row))
     every_row = tokens.log_probs.view(3, 3)
     rows = torch.tensor([2, 1])
     torch.testing.assert_close(tokens.log_probs_at(rows).view(2, 3), every_row[rows])

@@ -7,8 +7,8 @@ import torch
 
 from delta_trl.credit import HiddenStates
 from delta_trl.scoring import recorder
+from delta_trl.scoring.policy import RolloutPolicy
 from delta_trl.scoring.recorder import Recorder
-from delta_trl.scoring.rollout import RolloutPolicy
 
 from ..memory import PeakMemory
 from ..trainers import MISALIGNED

@@ -11,7 +11,7 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, logged, ragged, sharp
-from .runs import Plain, trained
+from .runs import Plain, losses, trained
 
 
 LOSSES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo")
@@ -32,6 +32,16 @@ def reward_every(n: int):
 
 def run(make_trainer, kind: type[GRPOTrainer], n: int = 2, **options):
     """A trainer after two rollout batches, its weights, and the positions in each forward pass with a gradient."""
+    trainer, weights, passes = run_and_see(make_trainer, kind, n, **options)
+    return trainer, weights, areas(passes, has_gradient=True)
+
+
+def areas(passes, has_gradient: bool) -> list[int]:
+    return [rows * columns for of_loss, (rows, columns) in passes if of_loss == has_gradient]
+
+
+def run_and_see(make_trainer, kind: type[GRPOTrainer], n: int = 2, **options):
+    """A trainer, its weights, and all forward passes."""
     defaults = {
         **RAGGED,
         **TRL,
@@ -46,8 +56,7 @@ def run(make_trainer, kind: type[GRPOTrainer], n: int = 2, **options):
     }
     options = {**defaults, "trainer_class": kind, "reward_funcs": reward_every(n), **options}
     model = options.pop("model", sharp)()
-    trainer, weights, passes = trained(make_trainer, model, **options)
-    return trainer, weights, [rows * columns for has_gradient, (rows, columns) in passes if has_gradient]
+    return trained(make_trainer, model, **options)
 
 
 @pytest.mark.parametrize("iterations", [1, 2], ids=["aligned", "two steps"])
@@ -135,8 +144,8 @@ def with_dropout():
         (Plain, {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}}, True),
         (Plain, {"top_entropy_quantile": 0.5}, True),
         (Plain, {"entropy_coef": 0.1}, True),
-        (Plain, {"bf16": True}, True),  # one micro-batch
-        (Plain, {"bf16": True, "num_iterations": 1}, False),  # without old log-probabilities, ratios are 1
+        (Plain, {"bf16": True}, False),
+        (Plain, {"bf16": True, "num_iterations": 1}, False),
         (Plain, {"model": with_dropout}, True),
         (Plain, {"model": with_noise}, True),
         (OwnLoss, {}, True),
@@ -144,7 +153,6 @@ def with_dropout():
         (type("Mixed", (Plain, Below, GRPOTrainer), {}), {}, True),
         (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}, True),  # of micro-batches
     ],
-    ids=str,
 )
 def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options, all_run):
     _, _, rows = run(make_trainer, kind, max_steps=1, **options)
@@ -166,30 +174,39 @@ def test_all_rows_run_where_trls_loss_is_patched(make_trainer, monkeypatch):
     assert rows == every_row
 
 
-class Ratios(Plain):
-    """Keeps the log-ratios of all micro-batches to the policy that was scored, and which rows have an advantage."""
-
-    def _after_scoring(self, micro_batch, log_probs, entropies):
-        if not hasattr(self, "log_ratios"):
-            self.log_ratios, self.trained = [], []
-        self.log_ratios.append(log_probs - micro_batch["old_per_token_logps"])
-        self.trained.append(micro_batch["advantages"] != 0)
-
-
-def test_rows_left_out_have_a_ratio_of_1(make_trainer):
+def test_rows_left_out_have_a_ratio_of_1(make_trainer, monkeypatch):
     """TRL's losses multiply it by an advantage of 0: it must be finite however unlikely the tokens are."""
-    trainer, *_ = run(make_trainer, Ratios, max_steps=2)
-    trained_rows, log_ratios = trainer.trained[1], trainer.log_ratios[1]  # of the policy that has moved
-    assert 0 < trained_rows.sum() < len(trained_rows)
-    assert log_ratios[trained_rows].any()
-    assert not log_ratios[~trained_rows].any()
+    seen = losses(monkeypatch)
+    run(make_trainer, Plain, max_steps=2)
+    log_ratios, advantages = seen[1]  # of the policy that has moved
+    trains = advantages != 0
+    assert 0 < trains.sum() < len(trains)
+    assert log_ratios[trains].any()
+    assert not log_ratios[~trains].any()
 
 
-def test_in_16_bit_micro_batches_run_as_they_were_scored_or_not_at_all(make_trainer):
-    options = {"bf16": True, "learning_rate": 0.0, "per_device_train_batch_size": 4, "max_steps": 2}
-    options |= {"gradient_accumulation_steps": 4, "steps_per_generation": 4}
-    (trainer, _, few), (_, _, all_rows) = (run(make_trainer, Ratios, n=n, **options) for n in (2, 1))
-    assert sum(few) < 0.7 * sum(all_rows)
-    assert len(few) == len(all_rows)
-    assert len(trainer.log_ratios) == 8
-    assert not any(ratios.any() for ratios in trainer.log_ratios)
+SMALL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 4, "max_steps": 2}
+DELTA = {"token_credit": "delta", "config_class": DeltaGRPOConfig}
+
+
+@pytest.mark.parametrize(("kind", "options"), [(Plain, {}), (DeltaGRPOTrainer, DELTA)], ids=["none", "delta"])
+def test_in_16_bit_only_rows_that_train_run_and_ratios_are_1(make_trainer, monkeypatch, kind, options):
+    options = {"bf16": True, "learning_rate": 0.0, **SMALL, **options}
+    seen = losses(monkeypatch)
+    _, _, few = run(make_trainer, kind, **options)
+    assert len(seen) == 8
+    assert not any(log_ratios.any() for log_ratios, _ in seen)
+    _, _, every_row = run(make_trainer, kind, n=1, **options)
+    assert len(few) == len(every_row)
+    assert sum(few) < 0.7 * sum(every_row)
+
+
+@pytest.mark.parametrize("iterations", [1, 2], ids=["aligned", "two steps"])
+def test_rows_that_train_nothing_are_not_scored(make_trainer, iterations):
+    """Neither where TRL asks for old log-probabilities, nor where only token credit scores."""
+    options = {**DELTA, **SMALL, "num_iterations": iterations, "max_steps": 1}
+    _, _, few = run_and_see(make_trainer, DeltaGRPOTrainer, **options)
+    _, _, every_row = run_and_see(make_trainer, DeltaGRPOTrainer, n=1, **options)
+    scored, all_scored = (areas(passes, has_gradient=False) for passes in (few, every_row))
+    assert len(scored) == len(all_scored) == 4  # one for each micro-batch
+    assert sum(scored) < 0.7 * sum(all_scored)

@@ -7,7 +7,7 @@ import torch
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOTrainer
-from delta_trl.scoring.padding_free import ROWS
+from delta_trl.scoring.rollout import PLACE
 
 from ..corpus import tiny
 from ..trainers import RAGGED, TRL, expected_coefficients, logged, plain_forward, sharp
@@ -65,7 +65,7 @@ class LeavesRowsOut:
 class RebuildsTheBatch:
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
-        return {name: value for name, value in batch.items() if name != ROWS}
+        return {name: value for name, value in batch.items() if name != PLACE}
 
 
 @pytest.mark.parametrize("mixin", [LeavesRowsOut, RebuildsTheBatch])

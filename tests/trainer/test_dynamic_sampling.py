@@ -1,5 +1,5 @@
 """
-Dynamic sampling on a plain `GRPOTrainer` and under token credit. The oracle is TRL itself, trained on the prompts that
+Dynamic sampling without token credit and under it. The oracle is TRL itself, trained on the prompts that
 a loop of a few lines chooses: completions and rewards depend on the prompt, so that both see the same.
 """
 
@@ -14,12 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets import Dataset
-from trl import GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
 from delta_trl import DeltaGRPOTrainer
-from delta_trl.trainer.checkpoints import SafeCheckpoints
-from delta_trl.trainer.dynamic_sampling import DynamicSampling
 
 from ..corpus import tiny
 from ..trainers import TRL, logged, rollout_of, same_weights
@@ -50,12 +47,9 @@ SUMS = [[0.3] * 4, [0.0, 1.0, 1.0, 0.0], [], [1.0] * 3, [0.5, 0.5, 0.5, 1.0], [1
 CONTRAST = {"sum_then_normalize": {1, 4}, "normalize_then_sum": {1, 4, 5}}
 
 
-class Plain(DynamicSampling, SafeCheckpoints, GRPOTrainer):
-    dynamic_sampling, dynamic_sampling_max_rounds = True, ROUNDS
-
-
-PLAIN = ({**TRL, "trainer_class": Plain}, TRL)
 CREDIT = ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": ROUNDS}, {})
+WITHOUT = {"token_credit": "none", "trim_padding": False, "epsilon_high": None}
+PLAIN = ({**CREDIT[0], **WITHOUT}, TRL)
 
 
 def completion(prompt: str, number: int) -> list[int]:
@@ -172,7 +166,7 @@ def same_training(ours, theirs):
 
 def is_free(name: str) -> bool:
     """Whether a logged value may differ: it is of dynamic sampling, of time, or of the run as a whole."""
-    return bool(re.search("^dynamic_sampling|epoch|time|second|train_loss", name))
+    return bool(re.search("^dynamic_sampling|skipped_updates|epoch|time|second|train_loss", name))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +211,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path):
     whole = run(make_trainer, tmp_path, texts(13), **options)
     resumed = run(make_trainer, tmp_path, texts(13), resume="checkpoint-3", **options)
     same_training(resumed, whole)
-    assert resumed.prompt_order.taken == whole.prompt_order.taken
+    assert resumed.dynamic_sampling.prompt_order.taken == whole.dynamic_sampling.prompt_order.taken
 
 
 @rollout_of

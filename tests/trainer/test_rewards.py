@@ -10,7 +10,7 @@ import torch
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.rewards.failures import explain_failures
-from delta_trl.trainer.dynamic_sampling import stands_out
+from delta_trl.trainer.contrast import stands_out
 
 from ..corpus import tiny
 

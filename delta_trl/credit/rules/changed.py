@@ -41,6 +41,10 @@ class ChangedCredit(TokenCredit):
     def needs_hidden_states(self) -> bool:
         return self.rule.needs_hidden_states
 
+    @property
+    def reads_all_rows(self) -> bool:
+        return self.rule.reads_all_rows
+
     def check(self, trainer: Any) -> None:
         self.rule.check(trainer)
 

@@ -101,6 +101,10 @@ class DelTA(TokenCredit):
     def needs_hidden_states(self) -> bool:
         return self.token_gradient != "full"
 
+    @property
+    def reads_all_rows(self) -> bool:
+        return False  # λ is λ_min without advantage, whatever the states
+
     def check(self, trainer: Any) -> None:
         """Raise `ValueError` for gradients that the trainer's parameters would give wrongly, or not at all."""
         if self.token_gradient == "output_row":

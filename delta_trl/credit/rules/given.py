@@ -91,6 +91,10 @@ class Given(TokenCredit):
                 "their steps. Turn it off."
             )
 
+    @property
+    def reads_all_rows(self) -> bool:
+        return self.what == "rewards"  # which train where all outcomes are equal, too
+
     def of_rollout(self, tokens: Tokens) -> Credit:
         responses = tokens.policy.responses()
         given = self._per_turn(responses) if self._function is None else self._called(responses)

@@ -32,3 +32,7 @@ class RandomCredit(TokenCredit):
         A, sides = split_sides(tokens.advantages)
         alpha = torch.rand_like(A) * sides.any(dim=0)
         return Credit(in_range(alpha, self.lambda_min, self.lambda_max, self.normalize_coefficients).float())
+
+    @property
+    def reads_all_rows(self) -> bool:
+        return False

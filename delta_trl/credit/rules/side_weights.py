@@ -40,3 +40,7 @@ class SideWeights(TokenCredit):
         if not mean > 0:  # only the side of weight 0 has tokens
             return Credit(torch.ones_like(weights))
         return Credit(torch.where(trains, weights / mean, 1.0))
+
+    @property
+    def reads_all_rows(self) -> bool:
+        return False

@@ -1,10 +1,9 @@
 """
-Recording token credit (`log_token_credit`): some completions with the coefficients of their tokens. `records.py`
+Recording token credit (`log_token_credit`): some completions with the coefficients of their tokens. `data/records.py`
 describes the files.
 """
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,12 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
-from ...credit import Credit, Tokens
-from ...scoring.texts import TokenTexts
-from .records import recorded_files, write_records
+from ..credit import Credit, Tokens
+from ..data.records import recorded_files, token_columns, write_records
+from ..scoring.policy import RolloutPolicy
+from ..scoring.rollout import Rollout
+from ..scoring.texts import TokenTexts
+from .contrast import total_rewards
 from .trackers import track
 
 
@@ -44,15 +46,16 @@ class TokenLog(TrainerCallback):
                 if step >= state.global_step:
                     file.unlink()
 
-    def observe(self, batch: dict, tokens: Tokens, credit: Credit, totals: torch.Tensor) -> None:
+    def observe(self, batch: dict, rollout: Rollout, policy: RolloutPolicy, tokens: Tokens, credit: Credit) -> None:
         """
         Record a rollout batch if one is due. Every process must call it.
 
         Args:
             batch (`dict`): This process's rollout batch.
+            rollout ([`Rollout`]): What it comes from.
+            policy ([`RolloutPolicy`]): Which knows the rows that were scored.
             tokens (`Tokens`): Its tokens.
             credit (`Credit`): Their credit, as `checked_credit` returns it.
-            totals (`torch.Tensor` of shape `(rows of all processes,)`): Their rewards, NaN where not scorable.
         """
         step = self._trainer.state.global_step
         every = self._trainer.credit_args.log_token_credit
@@ -60,12 +63,14 @@ class TokenLog(TrainerCallback):
         self._previous_step = step
         if not due:
             return
-        rows = gather_object(self._rows(batch, tokens, credit, totals, step))
+        rows = gather_object(self._rows(batch, rollout, policy, tokens, credit, step))
         if self._trainer.accelerator.is_main_process:
             write_records(rows, self.output_dir, step)
             track(rows, step, self._trainer.args.report_to)
 
-    def _rows(self, batch: dict, tokens: Tokens, credit: Credit, totals: torch.Tensor, step: int) -> list[dict]:
+    def _rows(
+        self, batch: dict, rollout: Rollout, policy: RolloutPolicy, tokens: Tokens, credit: Credit, step: int
+    ) -> list[dict]:
         """This process's share of the completions to record."""
         trainer = self._trainer
         count = len(tokens.mask)
@@ -77,14 +82,17 @@ class TokenLog(TrainerCallback):
         chosen = choose_rows(advantages, group_size, limit)
         known = [name for name in ("log_probs", "entropies") if tokens.knows(name)]
         columns = token_columns(tokens, credit, known)
+        for name in known:
+            columns[name][~policy.scored] = math.nan
         columns["turns"] = turn_numbers(batch)
+        totals = total_rewards(trainer, rollout.rewards)
         first = trainer.accelerator.process_index * count
         records = []
-        for i, ids in enumerate(trainer.last_reward_call[3]):  # without padding
+        for i, ids in enumerate(rollout.reward_call.completion_ids):  # without padding
             row = first + i
             if row not in chosen:
                 continue
-            of_functions = map(_or_none, trainer.last_rewards[row].tolist())
+            of_functions = map(_or_none, rollout.rewards[row].tolist())
             record = {
                 "step": step,
                 "prompt_index": row // group_size,
@@ -104,21 +112,6 @@ class TokenLog(TrainerCallback):
     def _text(self, ids: torch.Tensor) -> str:
         # padding is skipped with the special tokens; the mask would also hide completions that are cut off
         return self._texts.decode(ids.tolist(), skip_special_tokens=True)
-
-
-def token_columns(tokens: Tokens, credit: Credit, names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Columns (B, T) of a record: those of the credit, and `names` of the tokens. NaN for what the loss masks."""
-    columns = {
-        "coefficients": credit.weights,
-        "advantages": credit.advantages,
-    }
-    if credit.step_rewards is not None:
-        columns["step_rewards"] = credit.step_rewards
-    for name in names:
-        columns[name] = getattr(tokens, name)
-    for name, values in columns.items():
-        columns[name] = tokens.padded(values).masked_fill(~tokens.mask, math.nan)
-    return columns
 
 
 def turn_numbers(batch: dict) -> torch.Tensor:

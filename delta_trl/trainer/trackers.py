@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from ..heatmap import token_heatmap
+from ..report.heatmap import token_heatmap
 
 
 TRACKERS = ("wandb", "trackio")  # modules that have `Html` and `log` for the run that transformers began

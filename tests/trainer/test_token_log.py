@@ -10,12 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from delta_trl.report.token_log.log import choose_rows
-from delta_trl.report.token_log.records import COMPLETIONS, recorded_files
-from delta_trl.report.token_log.trackers import track
+from delta_trl.data.records import COMPLETIONS, recorded_files
+from delta_trl.trainer.token_log import choose_rows
+from delta_trl.trainer.trackers import track
 
-from ...corpus import tiny
-from ...trainers import (
+from ..corpus import tiny
+from ..report import runs
+from ..trainers import (
     LORA,
     credit,
     logged,
@@ -24,7 +25,6 @@ from ...trainers import (
     rollout_with_environment,
     valid_tokens,
 )
-from .. import runs
 
 
 MODES = {
@@ -48,7 +48,9 @@ def nothing(completions, **kwargs) -> list[None]:
 
 def kept(trainer) -> list[dict]:
     """The rollout batches that a trainer will generate, each with what was known at its time."""
-    batches = []
+    batches, rewarded = [], []
+    calculate = trainer._calculate_rewards
+    trainer._calculate_rewards = lambda *call: rewarded.append(call[3]) or calculate(*call)
     generate = trainer._generate_and_score_completions
 
     def keep(inputs):
@@ -57,7 +59,7 @@ def kept(trainer) -> list[dict]:
             hidden, log_probs = plain_forward(trainer.model, batch)
             entropies = torch.distributions.Categorical(logits=trainer.model.lm_head(hidden)).entropy()
         known = {
-            "ids": trainer.last_reward_call[3],
+            "ids": rewarded[-1],
             "log_probs": log_probs,
             "entropies": entropies,
             "coefficients": batch["token_coefficients"],
@@ -191,7 +193,7 @@ def test_resumed_run_records_the_same(make_trainer, tmp_path):
     first = recorded_files(tmp_path / "run")[0]
     first.with_name("token_credit_00099.parquet").touch()
     make_trainer(**options).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
-    assert records(tmp_path / "run") == expected
+    assert str(records(tmp_path / "run")) == str(expected)  # which has NaN
 
     # a new run starts anew
     trainer = make_trainer(log_token_credit=1, max_steps=1)

@@ -1,12 +1,16 @@
 """The files in which a run keeps its token credit: the trainer writes them, the report reads them."""
 
 import io
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
-from ...files import write_atomically
+from ..credit import Credit, Tokens
+from ..files import write_atomically
 
 
 FOLDER = "token_credit"  # under `output_dir`
@@ -31,8 +35,8 @@ COMPLETIONS = pa.schema(
         "coefficients": _NUMBERS,
         "advantages": _NUMBERS,  # which the loss reads
         "step_rewards": _NUMBERS,  # at the last token of each step; null without steps
-        "log_probs": _NUMBERS,  # null if the run did not compute them
-        "entropies": _NUMBERS,  # null if the run did not compute them
+        "log_probs": _NUMBERS,  # null if the run did not compute them; NaN in responses that it did not score
+        "entropies": _NUMBERS,  # as log_probs
     }
 )
 
@@ -48,3 +52,18 @@ def write_records(rows: list[dict], output_dir: Path, step: int) -> None:
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), buffer, compression="zstd")
     write_atomically(buffer.getvalue(), output_dir / FOLDER / f"token_credit_{step:05d}.parquet")
+
+
+def token_columns(tokens: Tokens, credit: Credit, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Columns (B, T) of a record: those of the credit, and `names` of the tokens. NaN for what the loss masks."""
+    columns = {
+        "coefficients": credit.weights,
+        "advantages": credit.advantages,
+    }
+    if credit.step_rewards is not None:
+        columns["step_rewards"] = credit.step_rewards
+    for name in names:
+        columns[name] = getattr(tokens, name)
+    for name, values in columns.items():
+        columns[name] = tokens.padded(values).masked_fill(~tokens.mask, math.nan)
+    return columns

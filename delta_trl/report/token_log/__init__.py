@@ -1,1 +1,0 @@
-"""What a run records of its token credit, in files that the report reads."""

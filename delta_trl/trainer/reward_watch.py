@@ -1,0 +1,45 @@
+"""Rewards that teach nothing: a run without any ends, and one whose rewards are always equal is warned of."""
+
+import torch
+from accelerate.logging import get_logger
+from trl import GRPOTrainer
+
+from ..arguments.errors import UsageError
+from .contrast import stands_out
+
+
+logger = get_logger(__name__)
+
+WITHOUT_REWARDS = 3  # rollout batches in a row without any reward, after which the run ends
+WITHOUT_CONTRAST = 10  # rollout batches in a row in which the rewards of each prompt are equal, after which it warns
+
+
+class RewardWatch:
+    """
+    Counts rollout batches whose rewards teach nothing. If no completion of `WITHOUT_REWARDS` in a row gets a reward,
+    nothing is trained: it raises `UsageError` in all processes. TRL itself logs a row of each such batch. If all
+    completions of a prompt have the same reward in `WITHOUT_CONTRAST` in a row, it warns once.
+    """
+
+    def __init__(self) -> None:
+        self._without_rewards = 0
+        self._without_contrast = 0
+
+    def observe(self, trainer: GRPOTrainer, rewards: torch.Tensor) -> None:
+        """Count a rollout batch with rewards (completions of all processes, functions); NaN is no reward."""
+        has_contrast = stands_out(trainer, rewards).any()
+        self._without_rewards = self._without_rewards + 1 if rewards.isnan().all() else 0
+        self._without_contrast = 0 if has_contrast else self._without_contrast + 1
+        names = ", ".join(trainer.reward_func_names)
+        if self._without_contrast == WITHOUT_CONTRAST:
+            values = rewards.unique(dim=0)[:3].tolist()
+            logger.warning(
+                f"{names}: in {WITHOUT_CONTRAST} rollout batches in a row, all completions of a prompt had the same "
+                f"reward, so rewards taught nothing. The last ones had {values}. Prompts may be too hard or too easy, "
+                "or completions too short for an answer (`max_completion_length`)."
+            )
+        if self._without_rewards == WITHOUT_REWARDS:
+            raise UsageError(
+                f"{names}: {WITHOUT_REWARDS} batches in a row got no reward, so nothing is trained. The log has a row "
+                "of each. Check that its reference answer or tests can be used, and that what the reward needs works."
+            )
