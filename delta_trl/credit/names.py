@@ -12,7 +12,20 @@ from .rules import RULES
 
 def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
     """
-    The rule of a recipe's `token_credit` and `token_credit_kwargs`.
+    The rule of a recipe's `token_credit` and `token_credit_kwargs`, as in [`find_rule`]. Raises `ValueError` also if
+    it does not take the values.
+    """
+    kind, options = find_rule(name, options)
+    if isinstance(options.get("rule"), str):
+        options["rule"] = make_rule(options["rule"], options.pop("rule_kwargs"))
+    rule = kind(**options)
+    check_rule(rule)
+    return rule
+
+
+def find_rule(name: str, options: dict[str, Any] | None = None) -> tuple[type[TokenCredit], dict[str, Any]]:
+    """
+    The class of a recipe's rule, and the options for it. Nothing is constructed.
 
     Args:
         name (`str`):
@@ -23,7 +36,7 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
             its options.
 
     Raises:
-        ValueError: If there is no such rule, or it does not take these options or values.
+        ValueError: If there is no such rule, or it does not take these options.
     """
     if not isinstance(name, str):
         hint = " YAML reads `no` and `off` as False: without token credit is `none`." if name is False else ""
@@ -49,12 +62,13 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
             f"class{nearest(name, RULES)}."
         )
     wrapped = options.pop("rule_kwargs", None)
-    if wrapped is not None or isinstance(options.get("rule"), str):
-        options["rule"] = make_rule(options.get("rule", "delta"), wrapped)
+    if wrapped is not None:
+        options.setdefault("rule", "delta")
     check_options(f"rule {name!r}", kind, options)
-    rule = kind(**options)
-    check_rule(rule)
-    return rule
+    if isinstance(options.get("rule"), str):
+        find_rule(options["rule"], wrapped)
+        options["rule_kwargs"] = wrapped
+    return kind, options
 
 
 def _read_options(text: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Which layout the rows of a trainer's policy have, by what its kind allows and by what it shows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -11,13 +12,23 @@ from accelerate.utils import DistributedType
 from torch import nn
 from trl import GRPOTrainer
 
-from .evidence import comparisons, draws_random_numbers, probe_rows
+from .evidence import (
+    Comparison,
+    Evidence,
+    Rows,
+    comparisons,
+    draws_random_numbers,
+    plain_forward,
+    probe_rows,
+)
 from .models import causal_model, unwrapped
 from .recorder import Recorder
 from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_attention
 
 
 logger = get_logger(__name__)
+
+SHAPES = "depends on TRL's shapes (NEFTune, torch_compile, pad_to_multiple_of, activated LoRA)"
 
 
 class Layouts:
@@ -70,20 +81,19 @@ class Layouts:
             self.look()
 
     def look(self) -> None:
-        """Choose the best layout in which the policy computes the same. Under ZeRO-3 and FSDP, all processes look."""
+        """Choose the best layout in which the policy computes the truth. Under ZeRO-3 and FSDP, all processes look."""
         trainer = self._trainer
         causal = causal_model(trainer)
         register_attention()
         self.kind = kind_of(unwrapped(trainer, trainer.model))
-        problem = "depends on TRL's shapes (NEFTune, torch_compile, pad_to_multiple_of, activated LoRA)"
+        self.current = None
+        problem: str | None = SHAPES
         for layout in self._possible():
-            with evaluating(causal):
-                problem = self._problem_of(layout, causal)
+            problem = self._problem_of(layout, causal)
             if problem is None:
                 self.current = layout
                 break
         if problem is None:
-            self.random = self._draws_random_numbers(causal)
             logger.info(f"trim_padding: rows are {self.current}.")
         else:
             model = type(causal).__name__
@@ -98,28 +108,57 @@ class Layouts:
         return [PACKED, LEFT] if can_be_packed(self.kind) else [LEFT]
 
     def _problem_of(self, layout: str, causal: nn.Module) -> str | None:
-        """Why the policy cannot have a layout; `None` if it computes the same there."""
+        """Why the policy cannot have a layout; `None` if it computes the truth there."""
         trainer = self._trainer
-        trained = [parameter for parameter in causal.parameters() if parameter.requires_grad]
-        few = trained[1 :: len(trained) // 8 + 1]
-        if trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-            few = []  # gradients are compared where parameters are whole
-        stand_in = self.stand_in(trainer.model, layout)
+        model = trainer.model
+        rows = probe_rows(causal, trainer.accelerator.device)
+        parameters = self._compared_parameters(causal)
         try:
-            with torch.set_grad_enabled(bool(few)):
-                is_same = all(comparisons(self._score, stand_in, causal, few, trainer.accelerator.device))
+            with plain_forward(model, causal):
+                self.random = self._draws_random_numbers(rows)
+            with plain_forward(model, causal), torch.set_grad_enabled(bool(parameters)), evaluating(causal):
+                evidence = Evidence(self._score, model, parameters, rows, torch.finfo(causal.dtype).eps, copies=2)
+                padded = evidence.padded()
+                if not padded.agrees:
+                    if "position_ids" not in signature(type(causal).forward).parameters:
+                        return f"depends on padding when it generates, too: {padded}"
+                    warn_of_padding(type(causal).__name__, padded)
+                failed = first_that_differs(comparisons(evidence, self.stand_in(model, layout), causal))
         except Exception as error:  # of a model that does not take text alone, say
             return f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
-        return None if is_same else "computes something else without padding"
+        if failed:
+            return f"computes something else without padding: {failed}"
+        return None
 
-    def _draws_random_numbers(self, causal: nn.Module) -> bool:
+    def _compared_parameters(self, causal: nn.Module) -> list[nn.Parameter]:
+        """Whose gradients are compared, where parameters are whole: all vectors, and a few matrices."""
+        if self._trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+            return []
+        trained = [parameter for parameter in causal.parameters() if parameter.requires_grad]
+        vectors = [parameter for parameter in trained if parameter.ndim <= 1]  # a gate that is 0 hides what it lets in
+        matrices = [parameter for parameter in trained if parameter.ndim > 1]
+        return vectors + matrices[1 :: len(matrices) // 8 + 1]
+
+    def _draws_random_numbers(self, rows: Rows) -> bool:
         """Asked of a model in training, by a forward pass."""
         trainer = self._trainer
-        device = trainer.accelerator.device
-        ids, mask, n_completion = probe_rows(causal, device)
-        score = partial(self._score, trainer.model, ids, mask, n_completion)
+        score = partial(self._score, trainer.model, rows.ids, rows.mask, rows.n_completion)
         with torch.no_grad():
-            return draws_random_numbers(score, device)
+            return draws_random_numbers(score, trainer.accelerator.device)
+
+
+def first_that_differs(comparisons: Iterable[Comparison]) -> Comparison | None:
+    for comparison in comparisons:
+        if not comparison.agrees:
+            return comparison
+    return None
+
+
+def warn_of_padding(name: str, padded: Comparison) -> None:
+    logger.warning_once(
+        f"trim_padding: {name} samples each row as if it stood alone. GRPOTrainer trains something else, as padding "
+        f"moves the positions: {padded}."
+    )
 
 
 @contextmanager

@@ -22,7 +22,8 @@ NO_COLUMNS = {"prompt", "completion", "completion_ids"}  # TRL gives rewards the
 NOT_SEEN = (
     "Token credit did not see the hidden states of every row of the rollout batch. A subclass's "
     "_get_per_token_logps_and_entropies must give all rows to the base class in one call, and the model must not be "
-    "compiled before the trainer is constructed (`torch_compile` in the training arguments is fine, but not with FSDP)."
+    "compiled before the trainer is constructed (`torch_compile` in the training arguments is fine, but not with "
+    "FSDP)."
 )
 
 

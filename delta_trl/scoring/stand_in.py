@@ -2,8 +2,8 @@
 The stand-in for a model in TRL's scoring call.
 
 TRL pads all rows of a rollout batch to one width and runs every micro-batch at that width. The stand-in lays
-rows out without their padding, and gives back what TRL expects. Tokens keep the positions that TRL
-gives them. There are three layouts:
+rows out without their padding, and gives back what TRL expects. The positions of a row's tokens count from 0, as in
+`generate`. There are three layouts:
 
 - `PACKED`: The rows of a micro-batch follow each other in one, and a prompt that they share stands there once.
   Attention is computed within each row (`attention_within_rows`), and everything else in a decoder sees one token at a
@@ -83,11 +83,13 @@ class StandIn:
         if self.layout is None or has_gaps(valid):
             options["attention_mask"] = attention_mask
             return self.recorder.run(self.model, len(valid), input_ids=input_ids, labels=labels, **options)
+        positions = valid.cumsum(dim=1) - 1
         if self.layout == LEFT:
             lengths = valid.sum(dim=1, keepdim=True)
             columns = torch.arange(int(lengths.max()), device=valid.device)
             places = columns < lengths
-            return self._run_moved(valid, places, input_ids, labels, attention_mask=places.long(), **options)
+            options["attention_mask"] = places.long()
+            return self._run_moved(valid, places, positions, input_ids, labels, **options)
         repeated = torch.zeros_like(valid)  # tokens of a prompt that another row has, too
         if self.share_prompts:
             repeated = repeated_prompts(valid, input_ids, labels)
@@ -98,7 +100,7 @@ class StandIn:
         mask = places[None, None]  # of four dimensions: transformers hands it on to attention as it is
         rows = PackedRows(lengths.tolist(), shared.tolist(), mask)
         remaining = self.recorder.remaining
-        output = self._run_moved(own, places, input_ids, labels, attention_mask=mask, rows=rows, **options)
+        output = self._run_moved(own, places, positions, input_ids, labels, attention_mask=mask, rows=rows, **options)
         if len(rows.seen) == self.layers:
             return output
         # Some layer did not attend within rows, so the output is worth nothing: these rows run again, as TRL's
@@ -107,7 +109,13 @@ class StandIn:
         return self(input_ids, attention_mask, labels, **options)
 
     def _run_moved(
-        self, valid: torch.Tensor, places: torch.Tensor, input_ids: torch.Tensor, labels: torch.Tensor, **options
+        self,
+        valid: torch.Tensor,
+        places: torch.Tensor,
+        positions: torch.Tensor,
+        input_ids: torch.Tensor,
+        labels: torch.Tensor,
+        **options,
     ) -> Any:
         """
         Run the model on some tokens alone, and move their outputs back.
@@ -115,7 +123,7 @@ class StandIn:
         Args:
             valid (`torch.Tensor` of shape `(b, P + T)`): Which tokens run.
             places (`torch.Tensor`): Mask of the shape that the model gets. It has as many places as there are tokens.
-            input_ids, labels (`torch.Tensor` of shape `(b, P + T)`): The model's.
+            positions, input_ids, labels (`torch.Tensor` of shape `(b, P + T)`): The model's.
             **options: Other arguments of the model.
         """
 
@@ -128,7 +136,6 @@ class StandIn:
             of_tokens = pad(values, (1, 0))[places]
             return zeros.masked_scatter(valid, of_tokens)[:, 1:]
 
-        positions = torch.arange(valid.size(1), device=valid.device).expand_as(valid)
         output = self.recorder.run(
             self.model,
             len(valid),
@@ -182,8 +189,16 @@ def layers_of(config: PreTrainedConfig) -> list[str]:
 
 
 def positions_of(config: PreTrainedConfig) -> int:
-    """How many positions a model's config declares; without any, there is no limit."""
-    return getattr(config, "max_position_embeddings", None) or sys.maxsize
+    """
+    How many positions a row may have without any effect on others: those that the model's config declares, and for
+    `longrope` the original ones, as it has other factors beyond. Without any, there is no limit.
+    """
+    limit = getattr(config, "max_position_embeddings", None) or sys.maxsize
+    rope = getattr(config, "rope_parameters", None) or {}
+    for parameters in (rope, *rope.values()):  # some models have them by kind of layer
+        if isinstance(parameters, dict) and parameters.get("rope_type") == "longrope":
+            limit = min(limit, parameters["original_max_position_embeddings"])
+    return limit
 
 
 def has_gaps(valid: torch.Tensor) -> bool:

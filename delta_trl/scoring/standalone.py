@@ -52,7 +52,7 @@ class StandalonePolicy:
     def outputs(self, hidden: bool) -> PolicyOutputs:
         recorder = Recorder(backbone_of(self._causal) if hidden else None)
         every_row = torch.arange(len(self.mask), device=self.mask.device)
-        recorder.begin(self.mask, every_row)
+        recorder.expect(every_row, self.mask)
         pieces = every_row.split(self.micro_batch_size)
         log_probs = []
         entropies = []
@@ -60,6 +60,7 @@ class StandalonePolicy:
             of_rows = self._score(rows, recorder)
             log_probs.append(of_rows[0])
             entropies.append(of_rows[1])
+        recorder.finish(self.mask)
         return PolicyOutputs(torch.cat(log_probs), torch.cat(entropies), recorder.hidden)
 
     def responses(self) -> Responses:

@@ -17,7 +17,6 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from ..arguments.lookup import nearest
-from ..credit import TokenCredit
 from ..data.columns import check_columns, check_golds
 from ..rewards.reasoning import warn_of_hidden_reasoning
 from ..scoring.callables import runs_foreign_code
@@ -129,9 +128,8 @@ def check_model(
     return list(dict.fromkeys(warnings))
 
 
-def refuse_ignored_credit(args: GRPOConfig, rule: TokenCredit) -> None:
-    """Raise `ValueError` for a rule with a loss that gives all tokens of a response the same gradient."""
-    gives_credit = rule.credits_rollouts or rule.credits_micro_batches
+def refuse_ignored_credit(args: GRPOConfig, gives_credit: bool) -> None:
+    """Raise `ValueError` for a rule that gives credit, with a loss that gives all tokens of a response the same."""
     if gives_credit and args.importance_sampling_level == "sequence" and args.loss_type in SPREAD_EVENLY:
         raise ValueError(
             f"importance_sampling_level='sequence' (GSPO) with loss_type={args.loss_type!r} spreads the gradient "

@@ -1,12 +1,14 @@
 """Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus what belongs to token credit."""
 
+import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
 from trl import GRPOConfig
 
 from ..arguments.parser import documented, read_mappings
-from ..credit import TokenCredit, make_rule
+from ..credit import TokenCredit
+from ..credit.names import find_rule, make_rule
 from .checks import refuse_divided_batches, refuse_ignored_credit
 
 
@@ -81,8 +83,13 @@ class CreditArguments:
         self.log_token_credit = int(self.log_token_credit)  # True is every step
 
     def make_rule(self) -> TokenCredit:
-        """The rule that `token_credit` and `token_credit_kwargs` name."""
+        """The rule that `token_credit` and `token_credit_kwargs` name. The trainer makes it, once."""
         return make_rule(self.token_credit, self.token_credit_kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What checkpoints hold of the arguments: of options that cannot be pickled, such as functions, their text."""
+        options = {name: as_pickled(value) for name, value in self.token_credit_kwargs.items()}
+        return {**vars(self), "token_credit_kwargs": options}
 
 
 @documented
@@ -116,4 +123,14 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         expect(is_loss, self, "loss_type", "one of TRL's. GSPO is importance_sampling_level='sequence'")
         expect(self.temperature > 0, self, "temperature", "a positive number, by which scores are divided")
         refuse_divided_batches(self)
-        refuse_ignored_credit(self, self.make_rule())  # not kept: arguments are pickled, and serve several trainers
+        kind, _ = find_rule(self.token_credit, self.token_credit_kwargs)
+        refuse_ignored_credit(self, gives_credit=kind is not TokenCredit)
+
+
+def as_pickled(value: Any) -> Any:
+    """A value, or its text if it cannot be pickled."""
+    try:
+        pickle.dumps(value)
+    except Exception:  # each kind of object fails in its own way
+        return repr(value)
+    return value

@@ -38,7 +38,7 @@ def choose_rule(given: TokenCredit | str | None, options: CreditArguments, args:
         raise ValueError(f"args is a {type(args).__name__}: expected a DeltaGRPOConfig, or TRL's GRPOConfig.")
     rule = options.make_rule() if given is None else _given_rule(given, options)
     try:
-        refuse_ignored_credit(args, rule)
+        refuse_ignored_credit(args, rule.credits_rollouts or rule.credits_micro_batches)
     except ValueError as error:
         logger.warning(f"Trains without token credit, as GRPOTrainer does. {error}")
         return TokenCredit()

@@ -1,7 +1,7 @@
 """Shared by the tests of scoring: a plain trainer without padding, its runs, and the models that it meets."""
 
 import torch
-from transformers import LlamaConfig, MistralConfig, OPTConfig, Phi3Config, Qwen3Config
+from transformers import CpmAntConfig, GPT2Config, LlamaConfig, MistralConfig, OPTConfig, Phi3Config, Qwen3Config
 
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.trainer import trainer as trainer_module
@@ -59,6 +59,16 @@ def qwen(**options) -> Qwen3Config:
 
 def mistral(window: int | None = 12) -> MistralConfig:
     return MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=window)
+
+
+def gpt2(**options) -> GPT2Config:
+    return GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, eos_token_id=1, **options)
+
+
+def cpmant() -> CpmAntConfig:
+    """Whose rows depend on the columns of padding."""
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "dim_head": 8, "dim_ff": 64, "num_hidden_layers": 2}
+    return CpmAntConfig(vocab_size=40, prompt_length=4, **sizes)
 
 
 def opt() -> OPTConfig:

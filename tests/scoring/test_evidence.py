@@ -1,11 +1,20 @@
 """What a model shows before its rows run without padding, and what is asked of each model in each scoring call."""
 
+import re
 from functools import partial
 
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import AttentionInterface, BertConfig, FalconConfig, LlamaConfig, Qwen3_5TextConfig
+from transformers import (
+    AttentionInterface,
+    BertConfig,
+    FalconConfig,
+    GPTNeoConfig,
+    LlamaConfig,
+    MarianConfig,
+    Qwen3_5TextConfig,
+)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from trl import GRPOTrainer
@@ -16,7 +25,7 @@ from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
 from ..trainers import RAGGED, TRL, Compared, logged, ragged, sharp
-from .runs import TRIMMED, Plain, dynamic_rope, long_rope, mistral, opt, qwen, trained
+from .runs import TRIMMED, Plain, cpmant, dynamic_rope, gpt2, long_rope, mistral, opt, qwen, trained
 
 
 def falcon() -> FalconConfig:
@@ -36,11 +45,12 @@ def layout_of(make_trainer, model, **options) -> str | None:
     [
         (qwen, PACKED),
         (mistral, PACKED),
-        (lambda: long_rope(4096), None),
-        (opt, None),
+        (lambda: long_rope(4096), PACKED),
+        (opt, PACKED),
         (falcon, LEFT),
+        (cpmant, None),
     ],
-    ids=["qwen3", "windows", "longrope", "opt", "falcon"],
+    ids=["qwen3", "windows", "longrope", "opt", "falcon", "cpmant"],
 )
 def test_bfloat16_hides_nothing(make_trainer, config, layout, kind):
     """Random models as they are initialised: what they compute otherwise is smaller than bfloat16's rounding."""
@@ -49,6 +59,29 @@ def test_bfloat16_hides_nothing(make_trainer, config, layout, kind):
     if kind == "weights":
         model = sharp(config()).bfloat16()
     assert layout_of(make_trainer, model, bf16=True) == layout
+
+
+def test_models_are_compared_without_autocast(make_trainer):
+    """Which accelerate puts into the model's own forward, once training begins."""
+    trainer = make_trainer(sharp(), **TRIMMED, bf16=True, max_steps=1)
+    look = trainer.layouts.look
+    autocast = []
+
+    def note(module, args):
+        autocast.append(torch.is_autocast_enabled("cpu"))
+
+    def noted_look():
+        autocast.clear()
+        look()
+        autocast.append("end of the look")
+
+    trainer.layouts.look = noted_look
+    trainer.model.model.layers[0].register_forward_pre_hook(note)
+    trainer.train()
+    end = autocast.index("end of the look")
+    assert not any(autocast[:end])
+    assert all(autocast[end:])
+    assert trainer.layouts.current == PACKED
 
 
 @pytest.mark.parametrize(
@@ -83,9 +116,12 @@ def test_a_row_that_depends_on_others_shows_below_the_tolerance(make_trainer):
 
 
 def test_a_prompt_that_attends_to_completions_shows_in_16_bits(make_trainer):
-    """Two completions of a pack would share it. The difference is smaller than the rounding of weights in bfloat16."""
+    """
+    Two completions of a pack would share it, and what was sampled saw no later token in any layout. The difference is
+    smaller than the rounding of weights in bfloat16.
+    """
     model = sharp(BertConfig(**tiny.SIZES), factor=4).bfloat16()
-    assert layout_of(make_trainer, model) == LEFT
+    assert layout_of(make_trainer, model) is None
 
 
 def test_gradients_are_compared(make_trainer):
@@ -111,14 +147,53 @@ def test_gradients_that_are_rounding_alone_refuse_nothing(make_trainer):
 
 
 def test_high_positions_are_compared(make_trainer):
+    """What one of them changes in the other rows."""
+
     def halve(module, args, inputs):
         positions = inputs["position_ids"]
-        is_packed_and_high = len(positions) == 1 and positions.min() > 100
+        is_packed_and_high = len(positions) == 1 and positions.max() > 100
         return args, {"position_ids": positions // 2 if is_packed_and_high else positions}
 
     model = sharp(mistral(window=None))
     model.model.rotary_emb.register_forward_pre_hook(halve, with_kwargs=True)
     assert layout_of(make_trainer, model) == LEFT
+
+
+def gpt_neo() -> GPTNeoConfig:
+    types = [[["global", "local"], 1]]
+    return GPTNeoConfig(vocab_size=40, hidden_size=32, num_layers=2, num_heads=4, attention_types=types)
+
+
+def marian() -> MarianConfig:
+    """Whose forward takes no positions: `generate` counts padding, too."""
+    heads = {"decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
+    return MarianConfig(vocab_size=40, d_model=32, pad_token_id=0, eos_token_id=1, dropout=0, **heads)
+
+
+@pytest.mark.parametrize("config", [gpt2, gpt_neo, opt, qwen, marian])
+def test_scored_is_what_was_sampled(make_trainer, config):
+    """`generate` gives the prompts in a batch, of several lengths, the logits of which it samples."""
+    model = sharp(config(), factor=4).eval()
+    trainer = make_trainer(model, **TRIMMED)
+    prompts = torch.tensor([[0, 0, 0, 5, 6], [0, 7, 8, 9, 5], [0, 0, 3, 4, 5]])
+    mask = (prompts > 0).long()
+    options = {"do_sample": False, "min_new_tokens": 6, "max_new_tokens": 6, "pad_token_id": 0}
+    output = model.generate(prompts, attention_mask=mask, output_logits=True, return_dict_in_generate=True, **options)
+    sampled = torch.stack(output.logits, dim=1).log_softmax(dim=-1)
+    sampled = sampled.gather(2, output.sequences[:, -6:, None])[:, :, 0]
+    trainer.layouts.look()
+    mask = torch.cat([mask, torch.ones(3, 6, dtype=torch.long)], dim=1)
+    with torch.no_grad():
+        scored, *_ = trainer._get_per_token_logps_and_entropies(trainer.model, output.sequences, mask, 6)
+    torch.testing.assert_close(scored, sampled, atol=2e-5, rtol=0)
+
+
+def test_a_warning_says_by_how_much_padding_changes_a_model(make_trainer, caplog):
+    layout_of(make_trainer, sharp(qwen()))
+    assert "padding moves" not in caplog.text
+    layout_of(make_trainer, sharp(gpt2()))
+    message = r"GPT2LMHeadModel .* padding moves .*by up to [0-9.]+ nats a token.* differ by \S+, allowed are"
+    assert re.search(message, caplog.text)
 
 
 def test_chunks_are_no_windows(make_trainer):

@@ -5,8 +5,6 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     CLIPVisionConfig,
-    CpmAntConfig,
-    GPT2Config,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -20,7 +18,7 @@ from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, Compared, logged, ragged, rollout_with_environment, sharp
-from .runs import TRIMMED, dynamic_rope, long_rope, mistral, opt, qwen, trained
+from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, mistral, opt, qwen, trained
 
 
 def area(passes) -> int:
@@ -101,31 +99,20 @@ def test_all_rows_are_trained_once_in_a_random_order(make_trainer, options, toge
     assert torch.equal(steps.sort().values, steps) is together
 
 
-def gpt2(**options) -> GPT2Config:
-    return GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, eos_token_id=1, **options)
-
-
 def qwen_moe() -> Qwen3MoeConfig:
     experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
     return Qwen3MoeConfig(**tiny.SIZES, head_dim=8, **experts)
-
-
-def cpmant() -> CpmAntConfig:
-    """Whose rows depend on the columns of padding."""
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "dim_head": 8, "dim_ff": 64, "num_hidden_layers": 2}
-    return CpmAntConfig(vocab_size=40, prompt_length=4, **sizes)
 
 
 CONFIGS = {
     "qwen3": (qwen, PACKED),
     "qwen3 moe": (qwen_moe, PACKED),
     "dynamic": (lambda: dynamic_rope(16), PACKED),  # the batches of these tests are wider, their rows are not
-    "longrope": (lambda: long_rope(16), None),
+    "longrope": (lambda: long_rope(16), PACKED),
     "sliding window": (mistral, PACKED),
     "eager": (lambda: qwen(attn_implementation="eager"), LEFT),
-    "gpt2": (lambda: gpt2(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0), PACKED),
     "cpmant": (cpmant, None),
-    "opt": (opt, None),
+    "opt": (opt, PACKED),
 }
 
 

@@ -87,3 +87,39 @@ def test_a_model_that_cannot_be_probed_is_not_trimmed(make_trainer, caplog):
     model.base_model.register_forward_pre_hook(look, with_kwargs=True)
     make_trainer(model).train()
     assert "an image is missing" in caplog.text
+
+
+class ScoresAgain(DeltaGRPOTrainer):
+    """A rollout batch of which it knows all, after the trainer has scored the rows that train."""
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        length = batch["completion_ids"].size(1)
+        with torch.no_grad():
+            log_probs, *_ = self._get_per_token_logps_and_entropies(self.model, ids, mask, length)
+            expected = plain_forward(self.model, batch)[1]
+        valid = batch["completion_mask"].bool()
+        torch.testing.assert_close(log_probs[valid], expected[valid], atol=2e-5, rtol=0)
+        torch.testing.assert_close(log_probs[valid], batch["old_per_token_logps"][valid], atol=2e-5, rtol=0)
+        return batch
+
+
+def test_a_batch_that_is_scored_again_keeps_its_rows_apart(make_trainer):
+    make_trainer(sharp(), ScoresAgain, **RAGGED, max_steps=2).train()
+
+
+@pytest.mark.parametrize("method", ["_calculate_rewards", "_compute_loss"])
+def test_after_an_error_nothing_is_said_of_the_next_scoring_call(make_trainer, monkeypatch, method):
+    """As where a notebook goes on after one, with another batch."""
+
+    def fails(*args, **kwargs):
+        raise KeyError("busy")
+
+    trainer = make_trainer(sharp(), **RAGGED)
+    before = trainer.scoring_call
+    monkeypatch.setattr(GRPOTrainer, method, fails)
+    with pytest.raises(KeyError, match="busy"):
+        trainer.train()
+    assert trainer.scoring_call is before

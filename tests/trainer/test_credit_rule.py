@@ -54,3 +54,28 @@ def test_a_state_that_cannot_be_read_back_is_refused(make_trainer):
     trainer.token_credit.seen = np.float64(0.5)
     with pytest.raises(UnpicklingError, match="numpy"):
         trainer.train()
+
+
+def test_a_function_as_an_option_trains_and_saves(make_trainer, tmp_path):
+    def halves(completion_ids, **columns):
+        return [[0.5] * len(ids) for ids in completion_ids]
+
+    options = {"token_credit": "given", "token_credit_kwargs": {"source": halves, "discount": 0.5}}
+    make_trainer(**options, max_steps=1, save_strategy="steps", save_steps=1).train()
+    checkpoint = tmp_path / "run" / "checkpoint-1"
+    assert (checkpoint / "optimizer.pt").is_file()
+    args = torch.load(checkpoint / "training_args.bin", weights_only=False)
+    assert "halves" in args.token_credit_kwargs["source"]
+    assert args.token_credit_kwargs["discount"] == 0.5
+
+
+class Made(Counting):
+    times = 0
+
+    def __init__(self):
+        Made.times += 1
+
+
+def test_a_rule_is_made_once(make_trainer):
+    make_trainer(token_credit="tests.trainer.test_credit_rule.Made")
+    assert Made.times == 1

@@ -248,3 +248,18 @@ def test_a_later_scoring_call_is_not_the_policy_s(make_trainer):
     trainer = make_trainer(trainer_class=Distilled, token_credit=Counts())
     trainer.train()
     assert trainer.token_credit.micro_batches == trainer.state.global_step == 2
+
+
+class GivesAll(TokenCredit):
+    """An advantage to every token, and reads nothing of responses without one."""
+
+    reads_all_rows = False
+
+    def of_rollout(self, tokens):
+        return Credit(advantages=torch.ones(len(tokens)))
+
+
+def test_a_rule_that_credits_rows_which_it_does_not_read_is_refused(make_trainer, rollout):
+    equal = {"reward_funcs": lambda completions, **_: [float(i % 2) * (i < 4) for i in range(len(completions))]}
+    with pytest.raises(TokenCreditError, match=r"GivesAll\(\) gives advantages .* `reads_all_rows` has to be True"):
+        rollout(make_trainer(token_credit=GivesAll(), num_iterations=2, **equal))
