@@ -52,13 +52,20 @@ class PaddingFree(GRPOTrainer):
     def _generate_and_score_completions(self, inputs):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
-        if self.trim_padding and self._layouts.kind is None:
-            self._layouts.look()
+        if self.trim_padding:
+            self._layouts.before_rollout()
         self._row_order = self._random_order(len(inputs))
         batch = super()._generate_and_score_completions(inputs)
         n_rows = len(batch["completion_mask"])
         batch[ROWS] = torch.arange(n_rows, device=self.accelerator.device)
         return batch
+
+    def _generate(self, prompts):
+        generated = super()._generate(prompts)
+        if self.trim_padding and self.model.training:
+            prompt_ids, completion_ids, *_, images, _ = generated
+            self._layouts.confirm(prompt_ids, completion_ids, bool(images))
+        return generated
 
     def _random_order(self, n_rows: int) -> torch.Tensor:
         """Rows are assigned to optimiser steps at random; within a step, rows of one prompt are adjacent."""
