@@ -5,28 +5,55 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import transformers
 import trl
+from torch import nn
 from trl import GRPOTrainer
 
 
-OURS = tuple(f"{folder}{os.sep}" for folder in (Path(trl.__file__).parent, Path(__file__).parents[1]))
+def folder_of(file: str) -> str:
+    return f"{Path(file).parent}{os.sep}"
+
+
+TRANSFORMERS = folder_of(transformers.__file__)
+OURS = (folder_of(trl.__file__), f"{Path(__file__).parents[1]}{os.sep}")
 
 
 def code_of(function: Callable) -> list[Any]:
     """
-    What a callable runs: its code, then that of each function that it wraps (`functools.wraps`). A callable without
-    code, as a `functools.partial`, stands for itself.
+    What a callable runs: its code, then that of each function that it wraps (by `functools.wraps` or
+    `functools.partial`). A callable without code has its type instead.
     """
     links = []
     while function is not None:
-        links.append(getattr(function, "__code__", function))
-        function = getattr(function, "__wrapped__", None)
+        links.append(getattr(function, "__code__", type(function)))
+        function = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
     return links
 
 
 def is_foreign(function: Callable) -> bool:
     """Whether a callable, or one that it wraps, is of neither TRL nor this package."""
-    return any(not getattr(link, "co_filename", "").startswith(OURS) for link in code_of(function))
+    return any(not file_of(link).startswith(OURS) for link in code_of(function))
+
+
+def file_of(code: Any) -> str:
+    return getattr(code, "co_filename", "")
+
+
+def code_of_modules(model: nn.Module) -> list[list]:
+    """
+    What each module of a model runs: its `forward`, wherever that was put, and its hooks. Without those of
+    transformers, which come and go with gradient checkpointing.
+    """
+    found = []
+    for module in model.modules():
+        links = code_of(module.forward)
+        hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+        for of_kind in hooks:
+            for hook in of_kind.values():
+                links += code_of(hook)
+        found.append([link for link in links if not file_of(link).startswith(TRANSFORMERS)])
+    return found
 
 
 def runs_foreign_code(trainer: GRPOTrainer, names: set[str]) -> bool:

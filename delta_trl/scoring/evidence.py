@@ -12,13 +12,14 @@ together, as a model may treat a batch of one in another way. `comparisons` make
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils.rnn import pad_sequence
 
 from .stand_in import LEFT, PACKED, StandIn, layers_of, positions_of
 
@@ -39,11 +40,13 @@ class Rows:
     Args:
         ids, mask (`torch.Tensor` of shape `(B, P + T)`): Their tokens.
         n_completion (`int`): T, the columns of completions.
+        name (`str`): What comparisons call them.
     """
 
     ids: torch.Tensor
     mask: torch.Tensor
     n_completion: int
+    name: str
 
 
 @dataclass
@@ -99,10 +102,12 @@ class Evidence:
 
     def outcome(self, runs: Callable, copies: int | None = None) -> list[torch.Tensor]:
         """Log-probabilities, and gradients of the sum of their squares."""
-        log_probs = self.log_probs(runs, copies=copies)
-        if not self._parameters:
-            return [log_probs]
-        gradients = torch.autograd.grad(log_probs.square().sum(), self._parameters, materialize_grads=True)
+        with torch.set_grad_enabled(bool(self._parameters)):
+            log_probs = self.log_probs(runs, copies=copies)
+            if not self._parameters:
+                return [log_probs]
+            squares = log_probs.square().sum()
+        gradients = torch.autograd.grad(squares, self._parameters, materialize_grads=True)
         return [log_probs.detach(), *gradients]
 
     def log_probs(self, runs: Callable, ids: torch.Tensor | None = None, copies: int | None = None) -> torch.Tensor:
@@ -123,16 +128,16 @@ class Evidence:
         scored = mask[::n_copies, -n_completion:] == 1
         return log_probs[::n_copies][scored]
 
-    def compared(self, what: str, outcome: list[torch.Tensor]) -> Comparison:
+    def compared(self, how: str, outcome: list[torch.Tensor]) -> Comparison:
         """An outcome, or only its log-probabilities, and the truth."""
         difference = distance(outcome, self.truth[: len(outcome)])
-        return Comparison(f"{what} and each row alone", difference, self.allowed)
+        return Comparison(f"{self.rows.name} {how} and each row alone", difference, self.allowed)
 
     def padded(self) -> Comparison:
         """Log-probabilities of TRL's padded rows and the truth. Gradients in 16 bit differ by rounding alone."""
-        log_probs = self.log_probs(self.model).detach()
+        log_probs = self.log_probs(self.model)
         nats = (log_probs - self.truth[0]).abs().max().item()
-        return self.compared(f"padded rows (by up to {nats:.2g} nats a token)", [log_probs])
+        return self.compared(f"with padding (by up to {nats:.2g} nats a token)", [log_probs])
 
 
 def comparisons(evidence: Evidence, stand_in: StandIn, causal: nn.Module) -> Iterator[Comparison]:
@@ -140,18 +145,18 @@ def comparisons(evidence: Evidence, stand_in: StandIn, causal: nn.Module) -> Ite
     Compare rows in a layout with the truth, and with each other.
 
     Args:
-        evidence ([`Evidence`]): Has the rows of `probe_rows`.
+        evidence ([`Evidence`]): Has the rows of `short_rows`.
         stand_in ([`StandIn`]): Runs the model without padding.
         causal (`torch.nn.Module`): The causal language model, without wrappers.
     """
-    layout = stand_in.layout
+    layout = str(stand_in.layout)
     rows = evidence.rows
     config = causal.config.get_text_config()
-    yield evidence.compared(f"rows {layout}", evidence.outcome(stand_in))
+    yield evidence.compared(layout, evidence.outcome(stand_in))
 
     # Bits of runs that have the same shapes. Only kernels that add in random order change them.
-    log_probs = evidence.log_probs(stand_in).detach()
-    repeated = NOISE * distance([evidence.log_probs(stand_in).detach()], [log_probs])
+    log_probs = evidence.log_probs(stand_in)
+    repeated = NOISE * distance([evidence.log_probs(stand_in)], [log_probs])
     # Nothing depends on the row before it, nor a prompt that two rows share on the completion of the first.
     for row, first_changed in ((0, 0), (1, PROMPT)):
         others = rows.ids.clone()
@@ -164,8 +169,7 @@ def comparisons(evidence: Evidence, stand_in: StandIn, causal: nn.Module) -> Ite
     limit = positions_of(config)
     if WIDTH < limit < sys.maxsize:
         # Rotary embeddings may depend on the highest position. No log-probability needs that of the last place.
-        with _far_away(stand_in, limit - 1):
-            far = evidence.log_probs(stand_in)
+        far = evidence.log_probs(replace(stand_in, model=_far_away(stand_in.model, limit - 1)))
         yield Comparison("rows beside a high position", distance([far], [log_probs]), repeated)
 
     if layout == PACKED and "DynamicSlidingWindowLayer" in layers_of(config):
@@ -175,8 +179,23 @@ def comparisons(evidence: Evidence, stand_in: StandIn, causal: nn.Module) -> Ite
         yield Comparison("packed rows and each row alone, in narrow windows,", difference, evidence.allowed)
         # otherwise the windows were not narrow
         yield Comparison("rounding and narrow windows", evidence.allowed, distance(narrow, evidence.truth))
-    # packed rows that do not reach all attention layers are given up
-    yield Comparison("packed rows and attention layers", float(stand_in.layout != layout), 0.0)
+    yield reached(stand_in, layout)
+
+
+def _far_away(model: Callable, position: int) -> Callable:
+    """The model with the last place of its rows at a position far away."""
+
+    def run(position_ids: torch.Tensor, **inputs):
+        far = position_ids.clone()
+        far[:, -1] = position
+        return model(position_ids=far, **inputs)
+
+    return run
+
+
+def reached(stand_in: StandIn, layout: str) -> Comparison:
+    """Packed rows that do not reach all attention layers have been given up."""
+    return Comparison("packed rows and attention layers", float(stand_in.layout != layout), 0.0)
 
 
 def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
@@ -195,8 +214,8 @@ def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
     return (torch.stack(differences) / sizes).max().item()
 
 
-def probe_rows(causal: nn.Module, device: torch.device) -> Rows:
-    """Three short rows for a model. The last two share a prompt."""
+def short_rows(causal: nn.Module, device: torch.device, n: int = 3) -> Rows:
+    """Rows for a model, three of them or copies of these. The second and third share a prompt."""
     columns = torch.arange(WIDTH, device=device)
     first = torch.tensor([[0], [5], [5]], device=device)
     end = torch.tensor([[11], [15], [13]], device=device)
@@ -205,22 +224,28 @@ def probe_rows(causal: nn.Module, device: torch.device) -> Rows:
     ids[1:] += 5  # another prompt
     ids[2, PROMPT:] += 1  # another completion
     vocabulary = causal.config.get_text_config().vocab_size
-    return Rows(ids % vocabulary, mask.long(), WIDTH - PROMPT)
+    chosen = torch.arange(n) % len(ids)
+    return Rows(ids[chosen] % vocabulary, mask[chosen].long(), WIDTH - PROMPT, "short rows")
 
 
-def draws_random_numbers(run: Callable, device: torch.device) -> bool:
-    """Whether a call draws random numbers of torch's. Leaves the generators as they were."""
-    others = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(others, device_type=device.type):
-        before = _random_states(others)
-        run()
-        after = _random_states(others)
-    return not all(map(torch.equal, before, after))
+def real_rows(prompts: Sequence[list[int]], completions: Sequence[list[int]], device: torch.device) -> Rows:
+    """Prompts and their completions, as TRL pads them."""
+    before = _padded(prompts, device, "left")
+    after = _padded(completions, device, "right")
+    ids = torch.cat([before, after], dim=1)
+    return Rows(ids.clamp(min=0), (ids >= 0).long(), after.size(1), "real rows")
 
 
-def _random_states(devices: list[torch.device]) -> list[torch.Tensor]:
+def _padded(rows: Sequence[list[int]], device: torch.device, side: str) -> torch.Tensor:
+    """Tokens (b, longest), -1 at padding."""
+    tensors = [torch.tensor(row, dtype=torch.long, device=device) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=-1, padding_side=side)
+
+
+def random_states(device: torch.device) -> list[torch.Tensor]:
+    """The states of torch's generators on the CPU and on a device."""
     states = [torch.get_rng_state()]
-    for device in devices:
+    if device.type != "cpu":
         states.append(torch.get_device_module(device).get_rng_state(device))
     return states
 
@@ -244,6 +269,32 @@ def rounding(eps: float) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+@contextmanager
+def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """The context in which nothing keeps gradients, and after which generators and a model's buffers are as before."""
+    buffers = list(model.buffers())
+    kept = [buffer.clone() for buffer in buffers]
+    others = [] if device.type == "cpu" else [device]
+    with torch.no_grad(), torch.random.fork_rng(others, device_type=device.type):
+        try:
+            yield
+        finally:
+            for buffer, values in zip(buffers, kept, strict=True):
+                buffer.copy_(values)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The context in which a model evaluates."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 @contextmanager
@@ -282,23 +333,6 @@ def _without_autocast(module: nn.Module) -> Iterator[None]:
         del module.forward
         if wrapped is not None:
             module.forward = wrapped
-
-
-@contextmanager
-def _far_away(stand_in: StandIn, position: int) -> Iterator[None]:
-    """The context in which the last place of a stand-in's rows has a position far away."""
-    model = stand_in.model
-
-    def run(position_ids: torch.Tensor, **inputs):
-        far = position_ids.clone()
-        far[:, -1] = position
-        return model(position_ids=far, **inputs)
-
-    stand_in.model = run
-    try:
-        yield
-    finally:
-        stand_in.model = model
 
 
 @contextmanager

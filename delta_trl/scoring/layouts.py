@@ -1,7 +1,7 @@
 """Which layout the rows of a trainer's policy have, by what its kind allows and by what it shows."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -17,9 +17,13 @@ from .evidence import (
     Evidence,
     Rows,
     comparisons,
-    draws_random_numbers,
+    evaluating,
     plain_forward,
-    probe_rows,
+    random_states,
+    reached,
+    real_rows,
+    short_rows,
+    undisturbed,
 )
 from .models import causal_model, unwrapped
 from .recorder import Recorder
@@ -29,6 +33,8 @@ from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_at
 logger = get_logger(__name__)
 
 SHAPES = "depends on TRL's shapes (NEFTune, torch_compile, pad_to_multiple_of, activated LoRA)"
+FEW = 4  # real rows that confirm a layout
+DUE = {0, *(8**k for k in range(1, 12))}  # the rollout batches that do
 
 
 class Layouts:
@@ -50,6 +56,7 @@ class Layouts:
         self.kind: dict[str, Any] | None = None
         self.random = True
         self._trainer = trainer
+        self._rollouts = 0
         self._share_prompts = share_prompts
         self._score = partial(
             GRPOTrainer._get_per_token_logps_and_entropies, trainer, compute_aux_loss=trainer.aux_loss_enabled
@@ -75,28 +82,52 @@ class Layouts:
             logger.warning("trim_padding: packed rows miss an attention layer. Rows keep their padding from now on.")
             self.current = None
 
-    def look_once(self) -> None:
-        """Look before the first rollout batch. Under ZeRO-3 and FSDP, all processes run the model at the same time."""
-        if self.kind is None:
+    def before_rollout(self) -> None:
+        """Look for a layout at first, and again when the policy has become another kind, by a hook, say."""
+        kind = kind_of(unwrapped(self._trainer, self._trainer.model))
+        if self._anywhere(kind != self.kind):
             self.look()
 
-    def look(self) -> None:
-        """Choose the best layout in which the policy computes the truth. Under ZeRO-3 and FSDP, all processes look."""
+    def confirm(self, prompts: Sequence[list[int]], completions: Sequence[list[int]], has_images: bool) -> None:
+        """
+        Compare a few real rows in the layout, in training, with each of them alone: in the first rollout batch, the
+        8th, the 64th and so on, before it is scored. All processes take part, and make as many forward passes.
+
+        Args:
+            prompts, completions (`Sequence[list[int]]` of length B): Token ids of the rollout batch.
+            has_images (`bool`): Whether it has images. These have TRL's rows.
+        """
+        is_due = self._rollouts in DUE
+        self._rollouts += 1
+        if not is_due or self._anywhere(self.current is None):
+            return
+        rows = self._few(prompts, completions, has_images)
+        if self._problem_with(self._on_real_rows, str(self.current), rows):
+            self.look(rows)
+
+    def look(self, real: Rows | None = None) -> None:
+        """
+        Choose the best layout in which the policy computes the truth. All processes look, and choose the same.
+
+        Args:
+            real ([`Rows`], *optional*): Rows of a rollout batch that must confirm it.
+        """
         trainer = self._trainer
-        causal = causal_model(trainer)
         register_attention()
         self.kind = kind_of(unwrapped(trainer, trainer.model))
         self.current = None
         problem: str | None = SHAPES
         for layout in self._possible():
-            problem = self._problem_of(layout, causal)
+            problem = self._problem_with(self._on_short_rows, layout)
+            if problem is None and real is not None:
+                problem = self._problem_with(self._on_real_rows, layout, real)
             if problem is None:
                 self.current = layout
                 break
         if problem is None:
             logger.info(f"trim_padding: rows are {self.current}.")
         else:
-            model = type(causal).__name__
+            model = type(causal_model(trainer)).__name__
             logger.warning(f"trim_padding: {model} {problem}. Its micro-batches are those of GRPOTrainer.")
 
     def _possible(self) -> list[str]:
@@ -107,32 +138,56 @@ class Layouts:
             return []
         return [PACKED, LEFT] if can_be_packed(self.kind) else [LEFT]
 
-    def _problem_of(self, layout: str, causal: nn.Module) -> str | None:
-        """Why the policy cannot have a layout; `None` if it computes the truth there."""
+    def _problem_with(self, check: Callable, *arguments) -> str | None:
+        """What a check says against a layout in any process; `None` if nothing."""
         trainer = self._trainer
-        model = trainer.model
-        rows = probe_rows(causal, trainer.accelerator.device)
-        parameters = self._compared_parameters(causal)
+        causal = causal_model(trainer)
         try:
-            with plain_forward(model, causal):
-                self.random = self._draws_random_numbers(rows)
-            with plain_forward(model, causal), torch.set_grad_enabled(bool(parameters)), evaluating(causal):
-                evidence = Evidence(self._score, model, parameters, rows, torch.finfo(causal.dtype).eps, copies=2)
-                padded = evidence.padded()
-                if not padded.agrees:
-                    if "position_ids" not in signature(type(causal).forward).parameters:
-                        return f"depends on padding when it generates, too: {padded}"
-                    warn_of_padding(type(causal).__name__, padded)
-                failed = first_that_differs(comparisons(evidence, self.stand_in(model, layout), causal))
+            with undisturbed(causal, self._device), plain_forward(trainer.model, causal):
+                problem = check(causal, *arguments)
         except Exception as error:  # of a model that does not take text alone, say
-            return f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
-        if failed:
-            return f"computes something else without padding: {failed}"
+            problem = f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
+        if self._anywhere(problem is not None):
+            return problem or "computes something else without padding in another process"
         return None
 
+    def _on_short_rows(self, causal: nn.Module, layout: str) -> str | None:
+        rows = short_rows(causal, self._device)
+        self.random = self._draws_random_numbers(rows)
+        with evaluating(causal):
+            evidence = self._evidence(causal, rows, copies=2)
+            padded = evidence.padded()
+            if not padded.agrees:
+                if "position_ids" not in signature(type(causal).forward).parameters:
+                    return f"depends on padding when it generates, too: {padded}"
+                warn_of_padding(type(causal).__name__, padded)
+            problem = problem_of(comparisons(evidence, self.stand_in(self._trainer.model, layout), causal))
+        return problem or self._in_training(causal, layout, evidence)
+
+    def _on_real_rows(self, causal: nn.Module, layout: str, rows: Rows) -> str | None:
+        with evaluating(causal):
+            evidence = self._evidence(causal, rows)
+        return self._in_training(causal, layout, evidence)
+
+    def _in_training(self, causal: nn.Module, layout: str, evidence: Evidence) -> str | None:
+        """As the loss runs rows, unless random numbers would make the difference."""
+        stand_in = self.stand_in(self._trainer.model, layout)
+        with evaluating(causal) if self.random else nullcontext():
+            outcome = evidence.outcome(stand_in)
+        in_training = evidence.compared(f"{layout}, in training,", outcome)
+        return problem_of((in_training, reached(stand_in, layout)))
+
+    def _evidence(self, causal: nn.Module, rows: Rows, copies: int = 1) -> Evidence:
+        parameters = self._compared_parameters(causal)
+        eps = torch.finfo(causal.dtype).eps
+        return Evidence(self._score, self._trainer.model, parameters, rows, eps, copies)
+
     def _compared_parameters(self, causal: nn.Module) -> list[nn.Parameter]:
-        """Whose gradients are compared, where parameters are whole: all vectors, and a few matrices."""
-        if self._trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        """Whose gradients are compared: all vectors, and a few matrices. None where autograd cannot ask for them."""
+        trainer = self._trainer
+        is_sharded = trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
+        is_reentrant = (trainer.args.gradient_checkpointing_kwargs or {}).get("use_reentrant", False)
+        if is_sharded or is_reentrant:
             return []
         trained = [parameter for parameter in causal.parameters() if parameter.requires_grad]
         vectors = [parameter for parameter in trained if parameter.ndim <= 1]  # a gate that is 0 hides what it lets in
@@ -140,17 +195,37 @@ class Layouts:
         return vectors + matrices[1 :: len(matrices) // 8 + 1]
 
     def _draws_random_numbers(self, rows: Rows) -> bool:
-        """Asked of a model in training, by a forward pass."""
-        trainer = self._trainer
-        score = partial(self._score, trainer.model, rows.ids, rows.mask, rows.n_completion)
-        with torch.no_grad():
-            return draws_random_numbers(score, trainer.accelerator.device)
+        """Whether a forward pass in training changes the state of a generator."""
+        before = random_states(self._device)
+        self._score(self._trainer.model, rows.ids, rows.mask, rows.n_completion)
+        return not all(map(torch.equal, before, random_states(self._device)))
+
+    def _few(self, prompts: Sequence[list[int]], completions: Sequence[list[int]], has_images: bool) -> Rows:
+        """As many rows as a micro-batch has, up to four: those that end with the longest."""
+        n = min(FEW, self._trainer.args.per_device_train_batch_size)
+        lengths = [len(prompt) + len(ids) for prompt, ids in zip(prompts, completions, strict=True)]
+        end = lengths.index(max(lengths)) + 1
+        chosen = [row % len(prompts) for row in range(end - n, end)]
+        rows = real_rows([prompts[row] for row in chosen], [completions[row] for row in chosen], self._device)
+        if has_images or not rows.n_completion or rows.ids.size(1) > self.kind["positions"]:  # they have TRL's rows
+            return short_rows(causal_model(self._trainer), self._device, n)
+        return rows
+
+    @property
+    def _device(self) -> torch.device:
+        return self._trainer.accelerator.device
+
+    def _anywhere(self, is_so: bool) -> bool:
+        """Whether something is so in any process."""
+        flags = torch.tensor([is_so], device=self._device)
+        return bool(self._trainer.accelerator.gather(flags).any())
 
 
-def first_that_differs(comparisons: Iterable[Comparison]) -> Comparison | None:
+def problem_of(comparisons: Iterable[Comparison]) -> str | None:
+    """The first comparison that does not agree, in words."""
     for comparison in comparisons:
         if not comparison.agrees:
-            return comparison
+            return f"computes something else without padding: {comparison}"
     return None
 
 
@@ -159,15 +234,3 @@ def warn_of_padding(name: str, padded: Comparison) -> None:
         f"trim_padding: {name} samples each row as if it stood alone. GRPOTrainer trains something else, as padding "
         f"moves the positions: {padded}."
     )
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """The context in which a model evaluates."""
-    in_training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in in_training:
-            module.training = True

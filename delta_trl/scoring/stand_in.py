@@ -28,6 +28,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .callables import code_of_modules
 from .recorder import Recorder
 
 
@@ -166,6 +167,7 @@ def kind_of(model: nn.Module) -> dict[str, Any]:
         "layer_types": getattr(config, "layer_types", None),
         "rope": getattr(config, "rope_parameters", None),
         "positions": positions_of(config),
+        "code": code_of_modules(model),
         "adapters per row": any(getattr(adapter, "alora_invocation_tokens", None) for adapter in adapters),
     }
 

@@ -10,6 +10,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +150,14 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
 
     def _generate(self, prompts):
         rollout = self.scoring_call.rollout
-        if rollout is None or rollout.sampled is None:
+        if rollout is None:  # in evaluation, or sampled for another rollout
             return super()._generate(prompts)
-        with completions_of(self, rollout.sampled.rows):
-            return super()._generate(prompts)
+        with completions_of(self, rollout.sampled.rows) if rollout.sampled else nullcontext():
+            generated = super()._generate(prompts)
+        if self.credit_args.trim_padding:
+            prompt_ids, completion_ids, *_, images, _ = generated
+            self.layouts.confirm(prompt_ids, completion_ids, bool(images))
+        return generated
 
     def _calculate_rewards(self, *args, **kwargs):
         # for this call only: callbacks may change one of the functions in the list
@@ -181,7 +186,7 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
 
     def _begin_rollout(self, inputs: list[dict]) -> Rollout:
         if self.credit_args.trim_padding:
-            self.layouts.look_once()
+            self.layouts.before_rollout()
         rollout = Rollout(random_order(self, len(inputs)))
         if self.dynamic_sampling:
             rollout.sampled = self.dynamic_sampling.sample(len(inputs))

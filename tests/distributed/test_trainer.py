@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.files import is_complete
+from delta_trl.scoring.stand_in import PACKED
 
 from ..trainer.test_own_rule import check_run, write_recipe
 from . import worker
@@ -55,6 +56,7 @@ def test_two_processes_equal_one(tmp_path, single, mode):
         assert_same(ours, one[scenario], scenario)
     if mode == "ddp":
         check_run(tmp_path / "run")
+        assert read_results(tmp_path, "layouts") == {"0": [PACKED, None], "1": [PACKED, None]}
         # a checkpoint is whole once its last file is there: only after every process has written its part
         assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(json.loads((tmp_path / "present.json").read_text()))
         # resumed on one process

@@ -61,7 +61,7 @@ WHOLE_PARAMETERS = {
     "exact": credit(token_gradient="full"),
     "exact_lora": {**credit(token_gradient="full"), **ADAPTER},
 }
-OPTIONS = {**SCENARIOS, **WHOLE_PARAMETERS, "bf16": {"bf16": True, "beta": 0.1}, "broken": {}}
+OPTIONS = {**SCENARIOS, **WHOLE_PARAMETERS, "bf16": {"bf16": True, "beta": 0.1}, "broken": {}, "layouts": {}}
 
 
 def completion(row: int, rows: int, prompt: str, scenario: str) -> list[int]:
@@ -161,9 +161,25 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
         (folder / f"{mode}_broken-{trainer.accelerator.process_index}.json").write_text(json.dumps(broken))
         sampled = sample(folder / "sampling", model, processes)
         (folder / f"sampled-{trainer.accelerator.process_index}.json").write_text(json.dumps(sampled))
+    if mode == "ddp" and not scenarios:
+        found = layouts(folder, model, processes)
+        (folder / f"layouts-{trainer.accelerator.process_index}.json").write_text(json.dumps(found))
     if mode == "ddp":  # last: a command ends its processes' group
         sys.path.insert(0, str(folder))  # where the recipe's rule is
         assert command_line(["train", "--config", str(folder / "run.yaml")]) == 0
+
+
+def layouts(folder: Path, model: Path, processes: int) -> list[str | None]:
+    """Of rows before and after one process has got a hook that mixes them."""
+    trainer = make(folder, model, "layouts", processes)
+    policy = trainer.model.model
+    found = []
+    for is_hooked in (False, True):
+        if is_hooked and trainer.accelerator.process_index == 1:
+            policy.norm.register_forward_hook(lambda module, args, output: output + output.mean())
+        trainer.layouts.before_rollout()
+        found.append(trainer.layouts.current)
+    return found
 
 
 def logs_of(trainer: DeltaGRPOTrainer) -> list[dict]:

@@ -46,11 +46,25 @@ def trained(make_trainer, model, **options) -> tuple:
 
     model.base_model.register_forward_hook(note, with_kwargs=True)
     if isinstance(trainer, DeltaGRPOTrainer):
-        trainer.layouts.look()  # in training, the first rollout asks
-        passes.clear()
+        leave_out(trainer, passes)
     trainer.train()
     weights = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
     return trainer, weights, passes
+
+
+def leave_out(trainer: DeltaGRPOTrainer, passes: list, left_out: list | None = None) -> None:
+    """Move what is noted while a trainer looks for its layout into another list."""
+    for name in ("look", "confirm"):
+        method = getattr(trainer.layouts, name)
+
+        def looking(*args, method=method):
+            n = len(passes)
+            method(*args)
+            if left_out is not None:
+                left_out.extend(passes[n:])
+            del passes[n:]
+
+        setattr(trainer.layouts, name, looking)
 
 
 def qwen(**options) -> Qwen3Config:

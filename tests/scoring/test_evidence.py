@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from peft import LoraConfig
+from torch import nn
 from transformers import (
     AttentionInterface,
     BertConfig,
@@ -25,7 +26,7 @@ from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
 from ..trainers import RAGGED, TRL, Compared, logged, ragged, sharp
-from .runs import TRIMMED, Plain, cpmant, dynamic_rope, gpt2, long_rope, mistral, opt, qwen, trained
+from .runs import TRIMMED, Plain, cpmant, dynamic_rope, gpt2, leave_out, long_rope, mistral, opt, qwen, trained
 
 
 def falcon() -> FalconConfig:
@@ -63,24 +64,19 @@ def test_bfloat16_hides_nothing(make_trainer, config, layout, kind):
 
 def test_models_are_compared_without_autocast(make_trainer):
     """Which accelerate puts into the model's own forward, once training begins."""
-    trainer = make_trainer(sharp(), **TRIMMED, bf16=True, max_steps=1)
-    look = trainer.layouts.look
-    autocast = []
+    trainer = make_trainer(sharp(), **RAGGED, **TRIMMED, bf16=True)
+    seen = []
+    comparing = []
 
     def note(module, args):
-        autocast.append(torch.is_autocast_enabled("cpu"))
+        seen.append(torch.is_autocast_enabled("cpu"))
 
-    def noted_look():
-        autocast.clear()
-        look()
-        autocast.append("end of the look")
-
-    trainer.layouts.look = noted_look
     trainer.model.model.layers[0].register_forward_pre_hook(note)
+    leave_out(trainer, seen, comparing)
     trainer.train()
-    end = autocast.index("end of the look")
-    assert not any(autocast[:end])
-    assert all(autocast[end:])
+    assert comparing
+    assert not any(comparing)
+    assert all(seen)
     assert trainer.layouts.current == PACKED
 
 
@@ -194,6 +190,88 @@ def test_a_warning_says_by_how_much_padding_changes_a_model(make_trainer, caplog
     layout_of(make_trainer, sharp(gpt2()))
     message = r"GPT2LMHeadModel .* padding moves .*by up to [0-9.]+ nats a token.* differ by \S+, allowed are"
     assert re.search(message, caplog.text)
+
+
+class Mixing(nn.Module):
+    """Adds to each state the mean over all of them, times a gate."""
+
+    def __init__(self, gate: float = 0.0, longer_than: int = 0):
+        super().__init__()
+        self.gate = nn.Parameter(torch.tensor(gate))
+        self.longer_than = longer_than
+
+    def forward(self, states):
+        return states + self.gate * states.mean() if states.size(1) > self.longer_than else states
+
+
+class BatchNorm(nn.BatchNorm1d):
+    def forward(self, states):
+        return super().forward(states.flatten(0, 1)).view_as(states)
+
+
+def followed_by(module: nn.Module):
+    """A model whose last norm is followed by a module."""
+    model = sharp()
+    model.model.norm = nn.Sequential(model.model.norm, module)
+    return model
+
+
+def test_a_gate_of_zero_hides_nothing(make_trainer):
+    """What it lets in later shows in its gradient."""
+    assert layout_of(make_trainer, followed_by(Mixing())) is None
+
+
+def test_models_are_compared_in_training_and_left_as_they_were(make_trainer):
+    """In evaluation, batch norm is as it should be."""
+    model = followed_by(BatchNorm(32))
+    assert layout_of(make_trainer, model.eval()) == PACKED
+    before = [buffer.clone() for buffer in model.buffers()]
+    assert layout_of(make_trainer, model.train()) is None
+    assert all(map(torch.equal, model.buffers(), before))
+
+
+def test_real_rows_confirm_the_layout_before_they_are_scored(make_trainer, caplog):
+    """Here, what is wrong begins beyond the columns of the short rows."""
+    weights = []
+    for kind in (TRIMMED, TRL):
+        options = {**RAGGED, "optim": "sgd", "learning_rate": 0.5, **kind}
+        model = followed_by(Mixing(gate=0.3, longer_than=16))
+        _, of_kind, _ = trained(make_trainer, model, **options)
+        weights.append(of_kind)
+    assert "real rows moved to the left, in training, and each row alone differ by" in caplog.text
+    torch.testing.assert_close(*weights, atol=1e-6, rtol=0)
+
+
+def test_real_rows_confirm_the_layout_again(make_trainer):
+    """In the 8th rollout batch after the first, and not before."""
+    module = Mixing(gate=0.3, longer_than=1000)
+    trainer = make_trainer(followed_by(module), **TRIMMED)
+    trainer.model.train()
+    trainer.layouts.before_rollout()
+    rows = [list(range(2, 12)), list(range(12, 24))]
+    found = []
+    for _ in range(9):
+        trainer.layouts.confirm(rows, rows, False)
+        module.longer_than = 0  # nothing tells that the model has changed
+        found.append(trainer.layouts.current)
+    assert found == [PACKED] * 8 + [None]
+
+
+@pytest.mark.parametrize("change", ["hook", "forward"])
+def test_a_model_that_has_changed_is_compared_again(make_trainer, rollout, change):
+    trainer = make_trainer(sharp(), **RAGGED)
+    rollout(trainer)
+    assert trainer.layouts.current == PACKED
+    norm = trainer.model.model.norm
+    if change == "hook":
+        norm.register_forward_hook(lambda module, args, output: output + 0.1 * output.mean())
+    else:
+        original = norm.forward
+        norm.forward = lambda states: original(states + 0.1 * states.mean())
+    in_between = scores(trainer, trainer.model)
+    rollout(trainer)
+    assert trainer.layouts.current is None
+    torch.testing.assert_close(scores(trainer, trainer.model), in_between, atol=1e-6, rtol=0)
 
 
 def test_chunks_are_no_windows(make_trainer):
