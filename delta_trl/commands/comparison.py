@@ -18,9 +18,8 @@ from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
-from ..files import differences, in_words, is_complete, write_json
+from ..files import STATE, differences, in_words, last_whole_checkpoint, read_json, write_json
 from ..report.outcomes import BENCHMARKS, OUTCOMES, write_outcomes
-from ..trainer.checkpoints import last_complete_checkpoint
 from ..trainer.config import CreditArguments, DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets
 from .arms import arms_of
@@ -62,8 +61,12 @@ class SeedRun:
     results: list[Path]
 
     @property
+    def is_trained(self) -> bool:
+        return bool(read_json(self.folder / STATE))
+
+    @property
     def is_finished(self) -> bool:
-        return is_complete(self.folder) and all(path.is_file() for path in self.results)
+        return self.is_trained and all(path.is_file() for path in self.results)
 
 
 def main(args: list[str]) -> None:
@@ -213,12 +216,12 @@ def execute(run: SeedRun) -> bool:
         with path.open("a") as log:
             # A run holds this lock, too. If this command is killed, the run still trains; the next call waits for it.
             fcntl.flock(log, fcntl.LOCK_EX)
-            if not is_complete(run.folder):
-                if not last_complete_checkpoint(run.folder):
+            if not run.is_trained:
+                if not last_whole_checkpoint(run.folder):
                     # training would not write over what a killed run left
                     shutil.rmtree(run.folder, ignore_errors=True)
                 subprocess.call(run.train, stdout=log, stderr=log)
-            if run.results and is_complete(run.folder):
+            if run.results and run.is_trained:
                 subprocess.call(run.evaluate, stdout=log, stderr=log)
         if run.is_finished:
             return True

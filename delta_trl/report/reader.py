@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..arguments.errors import UsageError
-from ..files import LAST_FILE, SETTINGS, checkpoints, is_complete
+from ..files import SETTINGS, STATE, checkpoints, read_json
 from .token_log.records import COMPLETIONS, FOLDER, recorded_files
 
 
@@ -169,14 +169,14 @@ def read_run(path: str | Path) -> Run:
         run.settings = json.loads((path / SETTINGS).read_bytes())
     if not (run.history or run.groups):
         raise UsageError(
-            f"{path}: nothing to show. Looked for {LAST_FILE} (here and in checkpoint-*) and {FOLDER}/*.parquet "
+            f"{path}: nothing to show. Looked for {STATE} (here and in checkpoint-*) and {FOLDER}/*.parquet "
             f"({HOW_TO_RECORD})."
         )
     return run
 
 
 def _read_history(path: Path) -> list[dict]:
-    files = [one / LAST_FILE for one in (path, *checkpoints(path).values()) if is_complete(one)]
+    files = [one / STATE for one in (path, *checkpoints(path).values()) if read_json(one / STATE)]
     if not files:
         return []
     files.sort(key=lambda file: file.stat().st_mtime_ns)

@@ -15,7 +15,7 @@ from datasets import Dataset
 from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
-from ..files import SETTINGS, differences, in_words
+from ..files import SETTINGS, differences, in_words, read_json
 from ..version import __version__
 
 
@@ -39,15 +39,9 @@ OF_ONE_CALL = ("date", "arguments.resume_from_checkpoint")  # they say nothing a
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default `repr` of an object: differs each time
 
 
-def recorded_settings(checkpoint: Path) -> dict[str, Any]:
-    """The settings in a checkpoint; empty for a checkpoint of `GRPOTrainer`."""
-    record = checkpoint / SETTINGS
-    return json.loads(record.read_text()) if record.is_file() else {}
-
-
 def warn_of_changes(checkpoint: Path, now: dict[str, Any]) -> None:
     """Warn about every setting that differs from the checkpoint from which the run resumes."""
-    changed = differences(recorded_settings(checkpoint) or now, now)
+    changed = differences(read_json(checkpoint / SETTINGS) or now, now)
     for name in OF_ONE_CALL:
         changed.pop(name, None)
     if changed:
