@@ -28,6 +28,7 @@ from ..files import (
     read_json,
     write_json,
 )
+from .folder_lock import only_run_in
 from .main_process import from_main_process
 from .settings import as_json, settings_of, sharding_of, warn_of_changes
 
@@ -47,7 +48,7 @@ class CheckpointPart(Protocol):
 
 class SafeCheckpoints(GRPOTrainer):
     """
-    [`~trl.GRPOTrainer`] that resumes from whole checkpoints only.
+    [`~trl.GRPOTrainer`] that resumes from whole checkpoints only, and trains alone in its folder.
 
     The last file of a checkpoint is its manifest: the other files and their sizes. It is written after every process
     has written its part; transformers' rotation and push come after it. A checkpoint is whole if all these files are
@@ -79,15 +80,16 @@ class SafeCheckpoints(GRPOTrainer):
         return settings_of(self)
 
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
-        checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
-        if self.is_world_process_zero():  # only the main process writes
-            self._settings = as_json(self.settings())
-            if checkpoint is not None:
-                warn_of_changes(checkpoint, self._settings)
-            write_json(self._settings, Path(self.args.output_dir, SETTINGS))
-        for part in self.checkpoint_parts:
-            part.load_state_dict({})  # it may hold the state of an earlier run
-        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        with only_run_in(self.args.output_dir):
+            checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
+            if self.is_world_process_zero():  # only the main process writes
+                self._settings = as_json(self.settings())
+                if checkpoint is not None:
+                    warn_of_changes(checkpoint, self._settings)
+                write_json(self._settings, Path(self.args.output_dir, SETTINGS))
+            for part in self.checkpoint_parts:
+                part.load_state_dict({})  # it may hold the state of an earlier run
+            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _checkpoint_to_resume(self, given: bool | str | None) -> Path | None:
         """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one cannot read it."""
