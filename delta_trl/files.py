@@ -96,7 +96,7 @@ def missing_part(checkpoint: Path, sizes: dict[str, int] | None = None) -> str |
     """
     sizes = sizes or read_json(checkpoint / MANIFEST)
     if not sizes:
-        return f"{MANIFEST}, which is written last, is missing"
+        return f"{MANIFEST}, which is written last, is missing or cut off"
     for name, size in sizes.items():
         file = checkpoint / name
         if not file.is_file():

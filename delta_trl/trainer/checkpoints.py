@@ -3,9 +3,11 @@ Whole checkpoints, for any `GRPOTrainer`. A run that goes on from one saved at t
 exactly; in the middle of one, TRL drops the rest of it.
 """
 
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from os.path import relpath
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -19,6 +21,7 @@ from ..arguments.errors import UsageError
 from ..files import (
     MANIFEST,
     SETTINGS,
+    STATE,
     begin_checkpoint,
     checkpoints,
     file_sizes,
@@ -83,13 +86,21 @@ class SafeCheckpoints(GRPOTrainer):
         with only_run_in(self.args.output_dir):
             checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
             if self.is_world_process_zero():  # only the main process writes
-                self._settings = as_json(self.settings())
-                if checkpoint is not None:
-                    warn_of_changes(checkpoint, self._settings)
-                write_json(self._settings, Path(self.args.output_dir, SETTINGS))
+                self._record(checkpoint)
             for part in self.checkpoint_parts:
                 part.load_state_dict({})  # it may hold the state of an earlier run
             return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+
+    def _record(self, checkpoint: Path | None) -> None:
+        """Write down with what, and from where, the run goes on. From now on it has not ended."""
+        folder = Path(self.args.output_dir)
+        self._settings = as_json(self.settings())
+        if checkpoint is not None:
+            warn_of_changes(checkpoint, self._settings)
+        self._settings["call"] = secrets.token_hex(8)  # tells its checkpoints from those that it leaves behind
+        self._settings["goes_on_from"] = checkpoint and relpath(checkpoint, folder)
+        write_json(self._settings, folder / SETTINGS)
+        (folder / STATE).unlink(missing_ok=True)
 
     def _checkpoint_to_resume(self, given: bool | str | None) -> Path | None:
         """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one cannot read it."""

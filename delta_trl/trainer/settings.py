@@ -35,7 +35,7 @@ SECRETS = {
     "password",
     "secret",
 }
-OF_ONE_CALL = ("date", "arguments.resume_from_checkpoint")  # they say nothing about the run
+OF_ONE_CALL = ("date", "call", "goes_on_from", "arguments.resume_from_checkpoint")  # they say nothing about the run
 # In the optimizer's parameter groups, and in trainer_state.json. The shape of a schedule does not come back:
 # `lr_scheduler_type`, `warmup_steps` and `max_steps` are those of the run that goes on
 RESTORED = tuple(

@@ -1,7 +1,10 @@
 """Safe checkpoints on a plain `GRPOTrainer`: which one is whole, and that a resumed run continues exactly."""
 
+import json
 import os
 import shutil
+import signal
+import time
 
 import pytest
 from datasets import Dataset
@@ -11,7 +14,9 @@ from trl import GRPOTrainer
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.files import MANIFEST, checkpoints, missing_part
+from delta_trl.report.reader import read_run
 from delta_trl.trainer.checkpoints import SafeCheckpoints
+from delta_trl.trainer.folder_lock import LOCK, only_run_in
 
 from ..trainers import LORA, TRL, same_weights
 
@@ -182,3 +187,71 @@ def test_a_checkpoint_that_transformers_saves_on_a_signal_is_whole(make_trainer,
     trainer.add_callback(Signal())
     trainer.train()
     assert missing_part(tmp_path / "run" / "checkpoint-1") is None
+
+
+def test_a_folder_has_one_run_at_a_time(make_trainer, tmp_path):
+    """While it trains, and no longer: a notebook trains twice. A process that it has forked may live on."""
+    told = []
+    children = []
+
+    def reward(completions, **_):
+        with pytest.raises(UsageError) as error:
+            other.train()
+        told.append(str(error.value))
+        if not children:
+            children.append(os.fork())
+            if children == [0]:
+                time.sleep(60)
+                os._exit(0)
+        return [float(i % 2) for i in range(len(completions))]
+
+    trainer, other = (make_trainer(**TRL | {"trainer_class": Plain}, reward_funcs=reward) for _ in range(2))
+    trainer.train()
+    assert all(f"another run trains there, process {os.getpid()} on " in message for message in told)
+    trainer.train()
+    assert len(told) == 4
+    os.kill(children[0], signal.SIGKILL)
+    os.waitpid(children[0], 0)
+
+
+def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with only_run_in(str(tmp_path)):
+        assert (tmp_path / LOCK).exists()
+    assert "cannot be locked ([Errno 38] Function not implemented)" in caplog.text
+
+
+def test_the_report_follows_a_run_that_goes_on(make_trainer, tmp_path):
+    """From an earlier checkpoint, while later ones are there: before its first checkpoint, after it, at its end."""
+    levels = [0]
+
+    def reward(completions, **_):
+        if levels[-1] == 2 and trainer.state.global_step == 2:
+            raise KeyboardInterrupt
+        return [levels[-1] + i % 2 for i in range(len(completions))]
+
+    def rewards() -> list[float]:
+        return read_run(tmp_path / "copy").logged("reward").tolist()
+
+    options = {**EVERY_STEP, "reward_funcs": reward, "max_steps": 3}
+    trainer = make_trainer(**options)
+    trainer.train()
+    trainer.save_state()
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    assert rewards() == [0.5, 0.5, 0.5]
+    for level, steps, expected in ((2, 3, [0.5, 2.5]), (1, 2, [0.5, 1.5])):
+        levels.append(level)
+        trainer = make_trainer(**options | {"max_steps": steps})
+        try:
+            trainer.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+            trainer.save_state()
+        except KeyboardInterrupt:
+            pass
+        shutil.rmtree(tmp_path / "copy")
+        shutil.copytree(tmp_path / "run", tmp_path / "copy", copy_function=shutil.copyfile)
+        assert rewards() == expected
+    state = json.loads((tmp_path / "copy" / "trainer_state.json").read_text())
+    assert state["global_step"] == 2
