@@ -4,13 +4,16 @@ import fcntl
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import psutil
 from tqdm import tqdm
 from transformers import HfArgumentParser
 
@@ -178,7 +181,7 @@ def begin(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> None:
         )
     if is_new:
         of_rule = next(run for run in runs if run.arm == plan["rule"])
-        if code := subprocess.call([*of_rule.train, "--dry_run"]):
+        if code := call([*of_rule.train, "--dry_run"]):
             sys.exit(code)  # it has said why
         write_json(plan, path)
 
@@ -220,9 +223,32 @@ def execute(run: SeedRun) -> bool:
                 if not last_whole_checkpoint(run.folder):
                     # training would not write over what a killed run left
                     shutil.rmtree(run.folder, ignore_errors=True)
-                subprocess.call(run.train, stdout=log, stderr=log)
+                call(run.train, stdout=log, stderr=log)
             if run.results and run.is_trained:
-                subprocess.call(run.evaluate, stdout=log, stderr=log)
+                call(run.evaluate, stdout=log, stderr=log)
         if run.is_finished:
             return True
     return False
+
+
+def call(command: list[str], **output: Any) -> int:
+    """The exit code of a command. If this process is told to end, so is the command, and all that it has started."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with subprocess.Popen(command, **output) as process:
+            try:
+                return process.wait()
+            except BaseException:  # SIGTERM, or Ctrl-C
+                end_family(process.pid)
+                raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def end_family(pid: int) -> None:
+    """Tell a process and its descendants to end: a launcher may end without its ranks."""
+    with suppress(psutil.NoSuchProcess):
+        first = psutil.Process(pid)
+        for process in (first, *first.children(recursive=True)):
+            if process.is_running():
+                process.terminate()
