@@ -132,7 +132,8 @@ class DeltaGRPOTrainer(
         is_rounding = ~stands_out(self, self.last_rewards)[own]  # which makes no winner or loser
         batch["advantages"] = batch["advantages"].masked_fill(is_rounding, 0.0)
         groups = every_row[own] // self.num_generations
-        return Tokens.of_batch(batch, policy, rewards=rewards, groups=groups, **policy.known)
+        seed = (self.args.seed, self.state.global_step)
+        return Tokens.of_batch(batch, policy, rewards=rewards, groups=groups, seed=seed, **policy.known)
 
     # --- credit of a micro-batch, for rules that depend on how the policy has moved since the rollout ---
 

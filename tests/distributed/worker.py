@@ -54,6 +54,7 @@ SCENARIOS = {
     "empty_rank": {**ALIGNED, **MASKED},
     "all_masked": MASKED,
     "contrast_on_one_rank": {},
+    "shuffled": {"token_credit": "shuffled"},
 }
 # what needs whole parameters, and ZeRO-3 refuses
 WHOLE_PARAMETERS = {
