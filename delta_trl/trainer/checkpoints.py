@@ -205,7 +205,11 @@ def newest_checkpoint(output_dir: str | Path) -> Path | None:
             break
         passed_over.append(f"{path.name} ({missing_part(path)})")
     if newest is None and passed_over:
-        _refuse(Path(output_dir), f"no checkpoint is whole: {', '.join(passed_over)}. Delete them to start anew")
+        _refuse(
+            Path(output_dir),
+            f"no checkpoint is whole: {', '.join(passed_over)}. Name one of a plain GRPOTrainer by its path; delete "
+            "broken ones to start anew",
+        )
     if passed_over:
         logger.warning(f"The run goes on from {newest}. Not whole, and passed over: {', '.join(passed_over)}.")
     return newest

@@ -92,7 +92,7 @@ def test_without_a_whole_checkpoint_nothing_starts_anew(trainer, tmp_path):
         cut(checkpoint / "scheduler.pt")
     part = r"\(scheduler.pt has \d+ of \d+ bytes\)"
     of_all = ", ".join(f"checkpoint-{step} {part}" for step in (3, 2, 1))
-    with pytest.raises(UsageError, match=f"no checkpoint is whole: {of_all}. Delete them to start anew"):
+    with pytest.raises(UsageError, match=f"no checkpoint is whole: {of_all}. Name"):
         trainer.train(resume_from_checkpoint=True)
     with pytest.raises(UsageError, match="Name another checkpoint"):
         trainer.train(resume_from_checkpoint=str(folder / "checkpoint-3"))
