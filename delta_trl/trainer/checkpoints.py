@@ -99,11 +99,11 @@ class SafeCheckpoints(GRPOTrainer):
             warn_of_changes(checkpoint, self._settings)
         self._settings["call"] = secrets.token_hex(8)  # tells its checkpoints from those that it leaves behind
         self._settings["goes_on_from"] = checkpoint and relpath(checkpoint, folder)
-        write_json(self._settings, folder / SETTINGS)
         (folder / STATE).unlink(missing_ok=True)
+        write_json(self._settings, folder / SETTINGS)
 
     def _checkpoint_to_resume(self, given: bool | str | None) -> Path | None:
-        """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one cannot read it."""
+        """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one lacks a file."""
         if not given:
             return None
         has_adapter = hasattr(self.accelerator.unwrap_model(self.model), "peft_config")
@@ -136,7 +136,7 @@ class SafeCheckpoints(GRPOTrainer):
     def _save_checkpoint(self, model, trial):
         run = Path(self._get_output_dir(trial=trial))
         folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        self.accelerator.wait_for_everyone()  # with `enable_jit_checkpoint`, each process has put a file there
+        self.accelerator.wait_for_everyone()  # with `enable_jit_checkpoint`, each has put a file there that goes later
         if self.is_world_process_zero():
             begin_checkpoint(folder)
             write_json(self._settings, folder / SETTINGS)
@@ -146,7 +146,8 @@ class SafeCheckpoints(GRPOTrainer):
             if state and self.args.should_save:
                 torch.save(state, _file_of(part, folder))
                 torch.load(_file_of(part, folder))  # what cannot be read back is an error now, not in the resumed run
-        # transformers would delete older checkpoints, and push this one, before it is whole
+        # transformers would delete older checkpoints, and push this one, before it is whole. (training_args.bin has
+        # these values, too; a run that goes on does not read it)
         with _changed(self.args, save_total_limit=None, push_to_hub=False):
             super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()  # every process has written its part

@@ -19,6 +19,7 @@ from delta_trl.trainer.checkpoints import SafeCheckpoints
 from delta_trl.trainer.folder_lock import LOCK, only_run_in
 
 from ..trainers import LORA, TRL, same_weights
+from ..trainers import make_trainer as new_trainer
 
 
 class Plain(SafeCheckpoints, GRPOTrainer):
@@ -41,10 +42,8 @@ class Part:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """The folder of a run with three whole checkpoints."""
-    from ..trainers import make_trainer
-
     folder = tmp_path_factory.mktemp("saved") / "run"
-    trainer = make_trainer(**EVERY_STEP, output_dir=str(folder), max_steps=3, use_adaptive_entropy=True)
+    trainer = new_trainer(**EVERY_STEP, output_dir=str(folder), max_steps=3, use_adaptive_entropy=True)
     trainer.checkpoint_parts.append(Part())
     trainer.train()
     return folder
