@@ -1,4 +1,4 @@
-"""Atomic writes, which leave no partial file even if the process is killed, and complete checkpoints."""
+"""Atomic writes, which leave no partial file even if the process is killed, and whole checkpoints."""
 
 import json
 import os
@@ -10,8 +10,9 @@ from typing import Any
 from transformers.utils import flatten_dict
 
 
-LAST_FILE, ENTROPY_STATE = "trainer_state.json", "entropy_ctrl_state.json"  # of a checkpoint
-SETTINGS = "training_settings.json"  # says what a run was started with, not how far it came
+STATE = "trainer_state.json"  # says how far a run, or a checkpoint, came
+SETTINGS = "training_settings.json"  # says what a run was started with
+MANIFEST = "checkpoint_files.json"  # of a checkpoint, written last: its other files, and their sizes
 NO_OPTIONS = (({}, None), (None, {}))  # no difference between two settings
 
 
@@ -28,6 +29,14 @@ def write_atomically(data: bytes, path: Path) -> None:
 
 def write_json(content: dict, path: Path) -> None:
     write_atomically((json.dumps(content, indent=2) + "\n").encode(), path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; empty if there is none, or if it is cut off."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
 
 
 def differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
@@ -47,7 +56,7 @@ def in_words(differences: dict[str, tuple[Any, Any]]) -> str:
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
-    """The checkpoints of a run by their optimiser steps, in order; complete or not."""
+    """The checkpoints of a run by their optimiser steps, in order; whole or not."""
     found = {}
     for path in folder.glob("checkpoint-*"):
         step = path.name.removeprefix("checkpoint-")
@@ -58,23 +67,46 @@ def checkpoints(folder: Path) -> dict[int, Path]:
 
 def begin_checkpoint(folder: Path) -> None:
     """Make an empty folder. What an earlier checkpoint left there could be taken for a part of this one."""
-    (folder / LAST_FILE).unlink(missing_ok=True)  # first: if this is interrupted, the folder is no complete checkpoint
+    (folder / MANIFEST).unlink(missing_ok=True)  # first: if this is interrupted, the folder is no whole checkpoint
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def is_complete(checkpoint: Path) -> bool:
-    """
-    Whether a checkpoint was completely written.
+def finish_checkpoint(folder: Path) -> None:
+    """Write the manifest. Every process has written its part."""
+    write_json(file_sizes(folder), folder / MANIFEST)
 
-    `Trainer` writes `trainer_state.json` last. Our trainer does so after every process has written its part. TRL then
-    writes the state of its adaptive entropy again. A file cut off by a kill or a full disk is not valid JSON.
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    """The bytes of each file in a folder, by its path there."""
+    sizes = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
+    return sizes
+
+
+def missing_part(checkpoint: Path, sizes: dict[str, int] | None = None) -> str | None:
     """
-    entropy = checkpoint / ENTROPY_STATE
-    try:
-        json.loads((checkpoint / LAST_FILE).read_bytes())
-        if entropy.exists():
-            json.loads(entropy.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return True
+    The first file that a checkpoint lacks, in words; `None` if it is whole.
+
+    Args:
+        checkpoint (`Path`): Its folder.
+        sizes (`dict[str, int]`, *optional*): The bytes of the files that it must have. Defaults to its manifest.
+    """
+    sizes = sizes or read_json(checkpoint / MANIFEST)
+    if not sizes:
+        return f"{MANIFEST}, which is written last, is missing or cut off"
+    for name, size in sizes.items():
+        file = checkpoint / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size} of {size} bytes"
+    return None
+
+
+def last_whole_checkpoint(run: Path) -> Path | None:
+    """The newest whole checkpoint of a run, or `None`."""
+    whole = [path for path in checkpoints(run).values() if missing_part(path) is None]
+    return whole[-1] if whole else None

@@ -4,13 +4,16 @@ import fcntl
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import psutil
 from tqdm import tqdm
 from transformers import HfArgumentParser
 
@@ -18,9 +21,8 @@ from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
-from ..files import differences, in_words, is_complete, write_json
+from ..files import STATE, differences, in_words, last_whole_checkpoint, read_json, write_json
 from ..report.outcomes import BENCHMARKS, OUTCOMES, write_outcomes
-from ..trainer.checkpoints import last_complete_checkpoint
 from ..trainer.config import CreditArguments, DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets
 from .arms import arms_of
@@ -62,8 +64,12 @@ class SeedRun:
     results: list[Path]
 
     @property
+    def is_trained(self) -> bool:
+        return bool(read_json(self.folder / STATE))
+
+    @property
     def is_finished(self) -> bool:
-        return is_complete(self.folder) and all(path.is_file() for path in self.results)
+        return self.is_trained and all(path.is_file() for path in self.results)
 
 
 def main(args: list[str]) -> None:
@@ -175,7 +181,7 @@ def begin(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> None:
         )
     if is_new:
         of_rule = next(run for run in runs if run.arm == plan["rule"])
-        if code := subprocess.call([*of_rule.train, "--dry_run"]):
+        if code := call([*of_rule.train, "--dry_run"]):
             sys.exit(code)  # it has said why
         write_json(plan, path)
 
@@ -213,13 +219,36 @@ def execute(run: SeedRun) -> bool:
         with path.open("a") as log:
             # A run holds this lock, too. If this command is killed, the run still trains; the next call waits for it.
             fcntl.flock(log, fcntl.LOCK_EX)
-            if not is_complete(run.folder):
-                if not last_complete_checkpoint(run.folder):
+            if not run.is_trained:
+                if not last_whole_checkpoint(run.folder):
                     # training would not write over what a killed run left
                     shutil.rmtree(run.folder, ignore_errors=True)
-                subprocess.call(run.train, stdout=log, stderr=log)
-            if run.results and is_complete(run.folder):
-                subprocess.call(run.evaluate, stdout=log, stderr=log)
+                call(run.train, stdout=log, stderr=log)
+            if run.results and run.is_trained:
+                call(run.evaluate, stdout=log, stderr=log)
         if run.is_finished:
             return True
     return False
+
+
+def call(command: list[str], **output: Any) -> int:
+    """The exit code of a command. If this process is told to end, so is the command, and all that it has started."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with subprocess.Popen(command, **output) as process:
+            try:
+                return process.wait()
+            except BaseException:  # SIGTERM, or Ctrl-C
+                end_family(process.pid)
+                raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def end_family(pid: int) -> None:
+    """Tell a process and its descendants to end: a launcher may end without its ranks."""
+    with suppress(psutil.NoSuchProcess):
+        first = psutil.Process(pid)
+        for process in (first, *first.children(recursive=True)):
+            if process.is_running():
+                process.terminate()

@@ -7,34 +7,34 @@ from accelerate.logging import get_logger
 from transformers.hf_argparser import string_to_bool
 
 from ..arguments.errors import UsageError
-from ..files import LAST_FILE, SETTINGS
-from ..trainer.checkpoints import last_complete_checkpoint
+from ..files import SETTINGS, STATE, last_whole_checkpoint
+from ..trainer.checkpoints import newest_checkpoint
 
 
 logger = get_logger(__name__)
 
-FINISHED = (LAST_FILE, "config.json", "adapter_config.json")  # of a run, or of a model
+FINISHED = (STATE, "config.json", "adapter_config.json")  # of a run, or of a model
 
 
-def resume_from(given: str | None, output_dir: str) -> bool | str | None:
+def resume_from(given: str | None, output_dir: str) -> str | None:
     """
-    What `resume_from_checkpoint` means for a trainer: the last checkpoint under `output_dir`, a named one, or none.
+    The checkpoint that `resume_from_checkpoint` means: the newest whole one under `output_dir`, a named one, or none.
     `true` without a checkpoint starts anew: launchers restart a process with the same command. So does a run that
     failed before its first checkpoint: the record of its settings alone is nothing to lose.
 
     Raises:
-        UsageError: If a run that starts anew would write over another one, or over a model.
+        UsageError: If no checkpoint is whole, or a run that starts anew would write over another one, or over a model.
     """
     folder = Path(output_dir)
     try:
         goes_on = string_to_bool(given or "no")
     except ArgumentTypeError:
         return given  # names a checkpoint
-    if goes_on and last_complete_checkpoint(folder):
-        return True
+    if goes_on and (newest := newest_checkpoint(folder)):
+        return str(newest)
     refuse_another_run(folder, FINISHED if goes_on else (*FINISHED, "checkpoint-*"))
     if goes_on:
-        logger.warning(f"No complete checkpoint under {output_dir}: training from the start.")
+        logger.warning(f"No checkpoint under {output_dir}: training from the start.")
     return None
 
 
@@ -46,7 +46,7 @@ def refuse_another_run(folder: Path, names: tuple[str, ...] = (*FINISHED, SETTIN
     if not found:
         return
     remedy = "Choose another folder"
-    if last_complete_checkpoint(folder):
+    if last_whole_checkpoint(folder):
         remedy += ", or go on with its run (`delta-trl train --resume_from_checkpoint true`)"
     raise UsageError(
         f"output_dir={str(folder)!r} holds a run or a model ({found[0].name}), which would be written over. {remedy}."

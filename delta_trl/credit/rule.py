@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -56,6 +57,7 @@ class Tokens:
         policy ([`Policy`], *optional*): Where values that are not known yet are fetched from.
         log_probs, old_log_probs, entropies (`torch.Tensor` of shape `(B, T)`, *optional*): What is known already.
         hidden ([`HiddenStates`]), head ([`LMHead`]), *optional*: What is known already.
+        seed (`tuple[int, ...]`, *optional*): What [`uniform`] draws from, the same on all ranks.
 
     Attributes:
         ids, advantages, rewards, group (`torch.Tensor` of shape `(N,)`): Of each token, or of its response.
@@ -77,8 +79,10 @@ class Tokens:
         entropies: torch.Tensor | None = None,
         hidden: HiddenStates | None = None,
         head: LMHead | None = None,
+        seed: tuple[int, ...] | None = None,
     ):
         self.mask = mask.bool()
+        self.seed = seed
         self._policy = policy
         self.ids = self.flat(ids)
         self.advantages = self.flat(advantages)
@@ -387,3 +391,15 @@ def all_gather(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
     whole = tensor.new_zeros(ends[-1])
     whole[start : ends[rank]] = tensor  # every rank fills its part, and has 0 elsewhere
     return all_reduce(whole), start
+
+
+def uniform(tokens: Tokens) -> torch.Tensor:
+    """
+    Random numbers in [0, 1) for the tokens, (N,) in float64. With `tokens.seed` they depend on that and on the number
+    of the token's response over all ranks, not on how many ranks there are; else on torch's generator. Collective.
+    """
+    lengths = tokens.mask.sum(dim=1)  # (B,)
+    _, first = all_gather(lengths)
+    seed = tokens.seed or torch.randint(2**31, (1,)).tolist()
+    drawn = [np.random.default_rng([*seed, first + row]).random(length) for row, length in enumerate(lengths.tolist())]
+    return torch.from_numpy(np.concatenate([[], *drawn])).to(tokens.mask.device)

@@ -1,6 +1,5 @@
 """Reads the files of a run: what it logged, and the completions that it recorded with their credit."""
 
-import json
 import math
 import re
 from dataclasses import dataclass, field, fields
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ..arguments.errors import UsageError
 from ..data.records import COMPLETIONS, FOLDER, recorded_files
-from ..files import LAST_FILE, SETTINGS, checkpoints, is_complete
+from ..files import SETTINGS, STATE, checkpoints, read_json
 
 
 # With dynamic sampling, TRL's own numbers are those of the chosen groups
@@ -153,8 +152,8 @@ def completions_of(groups: list[Group]) -> list[Completion]:
 
 def read_run(path: str | Path) -> Run:
     """
-    Read a run directory: `token_credit/`, and `trainer_state.json` there or in a checkpoint. The one that was written
-    last says which history counts: a run that resumes from an earlier checkpoint leaves later ones behind.
+    Read a run directory: `token_credit/`, and `trainer_state.json` there or in a checkpoint. Of these, the furthest of
+    the run's last call of `train`: a run that goes on from an earlier checkpoint leaves later ones behind.
 
     Raises:
         UsageError: If there is no such folder, nothing in it to show, or a record that cannot be read (named).
@@ -165,27 +164,24 @@ def read_run(path: str | Path) -> Run:
     run = Run(path, _read_history(path), [])
     for file in recorded_files(path).values():
         run.groups += _read_groups(file)
-    if (path / SETTINGS).is_file():
-        run.settings = json.loads((path / SETTINGS).read_bytes())
+    run.settings = read_json(path / SETTINGS)
     if not (run.history or run.groups):
         raise UsageError(
-            f"{path}: nothing to show. Looked for {LAST_FILE} (here and in checkpoint-*) and {FOLDER}/*.parquet "
+            f"{path}: nothing to show. Looked for {STATE} (here and in checkpoint-*) and {FOLDER}/*.parquet "
             f"({HOW_TO_RECORD})."
         )
     return run
 
 
 def _read_history(path: Path) -> list[dict]:
-    files = [one / LAST_FILE for one in (path, *checkpoints(path).values()) if is_complete(one)]
-    if not files:
-        return []
-    files.sort(key=lambda file: file.stat().st_mtime_ns)
-    histories = [json.loads(file.read_bytes())["log_history"] for file in files]
-    newest = histories[-1]
-    # of the same history, the longest: a copied run has new times in any order
-    length = len(newest)
-    same = [one for one in histories if json.dumps(one[:length]) == json.dumps(newest)]
-    history = max(same, key=len)
+    last_call = read_json(path / SETTINGS)
+    states = [read_json(path / STATE)]  # until a run goes on: then this file is gone
+    for checkpoint in checkpoints(path).values():
+        if read_json(checkpoint / SETTINGS).get("call") == last_call.get("call"):
+            states.append(read_json(checkpoint / STATE))
+    if not any(states) and last_call.get("goes_on_from"):
+        states = [read_json(path / last_call["goes_on_from"] / STATE)]
+    history = max(states, key=lambda state: state.get("global_step", -1)).get("log_history", [])
     for entry in history:
         for key, better in INSTEAD:
             if better in entry:

@@ -1,18 +1,42 @@
-"""Checkpoints that count only when complete, and runs that resume from them exactly, for any `GRPOTrainer`."""
+"""
+Whole checkpoints, for any `GRPOTrainer`. A run that goes on from one saved at the end of a rollout batch does so
+exactly; in the middle of one, TRL drops the rest of it.
+"""
 
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from os.path import relpath
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import torch
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from accelerate.logging import get_logger
+from accelerate.utils import gather_object
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 from trl import GRPOTrainer
 
 from ..arguments.errors import UsageError
-from ..files import ENTROPY_STATE, SETTINGS, begin_checkpoint, checkpoints, is_complete, write_json
+from ..files import (
+    MANIFEST,
+    SETTINGS,
+    STATE,
+    begin_checkpoint,
+    checkpoints,
+    file_sizes,
+    finish_checkpoint,
+    last_whole_checkpoint,
+    missing_part,
+    read_json,
+    write_json,
+)
+from .folder_lock import only_run_in
 from .main_process import from_main_process
-from .settings import as_json, recorded_settings, settings_of, sharding_of, warn_of_changes
+from .settings import as_json, settings_of, sharding_of, warn_of_changes
+
+
+logger = get_logger(__name__)
 
 
 class CheckpointPart(Protocol):
@@ -27,12 +51,15 @@ class CheckpointPart(Protocol):
 
 class SafeCheckpoints(GRPOTrainer):
     """
-    [`~trl.GRPOTrainer`] that resumes from complete checkpoints only.
+    [`~trl.GRPOTrainer`] that resumes from whole checkpoints only, and trains alone in its folder.
 
-    A checkpoint counts as complete once its last file is there, which is written after every process has written its
-    part. The main process chooses the checkpoint from which all processes resume. A run records its settings in
-    `training_settings.json`, in its folder and in its checkpoints. A run that resumes with other settings than those
-    of its checkpoint names them in a warning.
+    The last file of a checkpoint is its manifest: the other files and their sizes. It is written after every process
+    has written its part; transformers' rotation and push come after it. A checkpoint is whole if all these files are
+    there. The main process chooses the checkpoint from which all processes resume, and a process on each node checks
+    its files. A run records its settings in `training_settings.json`, in its folder and in its checkpoints. A run that
+    resumes with other settings than those of its checkpoint names them in a warning.
+
+    What is not covered: files whose content changed and whose size did not.
 
     Attributes:
         checkpoint_parts (`list[CheckpointPart]`):
@@ -56,30 +83,38 @@ class SafeCheckpoints(GRPOTrainer):
         return settings_of(self)
 
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
-        checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
-        if self.is_world_process_zero():  # only the main process writes
-            self._settings = as_json(self.settings())
-            if checkpoint is not None:
-                warn_of_changes(checkpoint, self._settings)
-            write_json(self._settings, Path(self.args.output_dir, SETTINGS))
-        for part in self.checkpoint_parts:
-            part.load_state_dict({})  # it may hold the state of an earlier run
-        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        with only_run_in(self.args.output_dir):
+            checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
+            if self.is_world_process_zero():  # only the main process writes
+                self._record(checkpoint)
+            for part in self.checkpoint_parts:
+                part.load_state_dict({})  # it may hold the state of an earlier run
+            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+
+    def _record(self, checkpoint: Path | None) -> None:
+        """Write down with what, and from where, the run goes on. From now on it has not ended."""
+        folder = Path(self.args.output_dir)
+        self._settings = as_json(self.settings())
+        if checkpoint is not None:
+            warn_of_changes(checkpoint, self._settings)
+        self._settings["call"] = secrets.token_hex(8)  # tells its checkpoints from those that it leaves behind
+        self._settings["goes_on_from"] = checkpoint and relpath(checkpoint, folder)
+        (folder / STATE).unlink(missing_ok=True)
+        write_json(self._settings, folder / SETTINGS)
 
     def _checkpoint_to_resume(self, given: bool | str | None) -> Path | None:
-        """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one cannot read it."""
+        """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one lacks a file."""
         if not given:
             return None
         has_adapter = hasattr(self.accelerator.unwrap_model(self.model), "peft_config")
         sharding = sharding_of(self.accelerator)
         choose = partial(_choose_checkpoint, given, self.args.output_dir, sharding, has_adapter)
-        checkpoint, settings = from_main_process(choose)
+        checkpoint, sizes = from_main_process(choose)
         # a node with folders of its own may have a checkpoint of this name, without the files of the main process
-        is_here = is_complete(checkpoint) and recorded_settings(checkpoint) == settings
-        found = self.accelerator.gather(torch.tensor([is_here], device=self.accelerator.device)).tolist()
-        if not all(found):
-            number = found.index(False)
-            _refuse(checkpoint, f"process {number} does not find it: a shared folder is needed for all nodes")
+        missing = missing_part(checkpoint, sizes) if self.accelerator.is_local_main_process else None
+        for number, part in enumerate(gather_object([missing])):
+            if part:
+                _refuse(checkpoint, f"on process {number}, {part}. All nodes need a shared folder")
         return checkpoint
 
     def _get_train_sampler(self, *args, **kwargs):
@@ -99,8 +134,9 @@ class SafeCheckpoints(GRPOTrainer):
         super()._run_epoch(*args, **kwargs)
 
     def _save_checkpoint(self, model, trial):
-        # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
-        folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        run = Path(self._get_output_dir(trial=trial))
+        folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        self.accelerator.wait_for_everyone()  # with `enable_jit_checkpoint`, each has put a file there that goes later
         if self.is_world_process_zero():
             begin_checkpoint(folder)
             write_json(self._settings, folder / SETTINGS)
@@ -110,10 +146,19 @@ class SafeCheckpoints(GRPOTrainer):
             if state and self.args.should_save:
                 torch.save(state, _file_of(part, folder))
                 torch.load(_file_of(part, folder))  # what cannot be read back is an error now, not in the resumed run
-        if self.use_adaptive_entropy and self.args.should_save:  # TRL writes it again after the last file
-            entropy = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
-            write_json(entropy, folder / ENTROPY_STATE)
-        super()._save_checkpoint(model, trial)
+        # transformers would delete older checkpoints, and push this one, before it is whole. (training_args.bin has
+        # these values, too; a run that goes on does not read it)
+        with _changed(self.args, save_total_limit=None, push_to_hub=False):
+            super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()  # every process has written its part
+        if self.is_world_process_zero():
+            finish_checkpoint(folder)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(folder))
+        if self.args.should_save:
+            # where folders have no times, their numbers count, and one that was left behind may have a higher one
+            protected = self.state.best_model_checkpoint or str(folder)
+            rotate_checkpoints(str(run), self.args.save_total_limit, protected, use_mtime=True)
 
     def save_model(self, output_dir=None, _internal_call=False):
         if not self.is_fsdp_enabled or _internal_call:
@@ -125,10 +170,6 @@ class SafeCheckpoints(GRPOTrainer):
         plugin.set_state_dict_type("FULL_STATE_DICT")
         super().save_model(output_dir)
         plugin.set_state_dict_type(of_checkpoints)
-
-    def _save_rng_state(self, output_dir):
-        super()._save_rng_state(output_dir)
-        self.accelerator.wait_for_everyone()  # otherwise the last file could be written before another rank's state
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -143,41 +184,74 @@ def _file_of(part: CheckpointPart, checkpoint: str | Path) -> Path:
     return Path(checkpoint, f"{type(part).__name__}.pt")
 
 
-def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
-    """The newest complete checkpoint under `output_dir`, or `None`."""
-    complete = [path for path in checkpoints(Path(output_dir)).values() if is_complete(path)]
-    return complete[-1] if complete else None
+@contextmanager
+def _changed(args: Any, **values: Any) -> Iterator[None]:
+    before = {name: getattr(args, name) for name in values}
+    vars(args).update(values)
+    try:
+        yield
+    finally:
+        vars(args).update(before)
+
+
+def newest_checkpoint(output_dir: str | Path) -> Path | None:
+    """
+    The checkpoint under `output_dir` from which a run goes on: the newest whole one. Names newer ones in a warning.
+    `None` if there is no checkpoint. Raises `UsageError` if there are some, but none is whole.
+    """
+    newest = last_whole_checkpoint(Path(output_dir))
+    passed_over = []
+    for path in reversed(checkpoints(Path(output_dir)).values()):
+        if path == newest:
+            break
+        passed_over.append(f"{path.name} ({missing_part(path)})")
+    if newest is None and passed_over:
+        _refuse(
+            Path(output_dir),
+            f"no checkpoint is whole: {', '.join(passed_over)}. Name one of a plain GRPOTrainer by its path; delete "
+            "broken ones to start anew",
+        )
+    if passed_over:
+        logger.warning(f"The run goes on from {newest}. Not whole, and passed over: {', '.join(passed_over)}.")
+    return newest
 
 
 def _choose_checkpoint(
     given: bool | str, output_dir: str, sharding: str | None, has_adapter: bool
-) -> tuple[Path, dict[str, Any]]:
+) -> tuple[Path, dict[str, int]]:
     """
-    The checkpoint that `resume_from_checkpoint` means, and its settings: for `True`, the last complete one under
-    `output_dir`; for a path, that checkpoint. Raises `UsageError` if the run cannot go on exactly from it.
+    The checkpoint that `resume_from_checkpoint` means, and the sizes of its files: for `True`, the newest whole one
+    under `output_dir`; for a path, that checkpoint. Raises `UsageError` if the run cannot go on exactly from it.
     """
-    last = last_complete_checkpoint(output_dir)
-    checkpoint = (last or Path(output_dir, "checkpoint-*")) if given is True else Path(given)
-    if not is_complete(checkpoint):
-        _refuse(checkpoint, "no complete checkpoint, which has a whole trainer_state.json. Name another one")
-    of_deepspeed = checkpoint.glob("global_step*")
-    if not [*checkpoint.glob("optimizer*"), *of_deepspeed]:
-        _refuse(checkpoint, f"it holds no state of the optimizer. Name {last or 'another checkpoint'}")
-    settings = recorded_settings(checkpoint)
-    saved = settings.get("sharding", sharding)
-    if saved != sharding:
+    checkpoint = newest_checkpoint(output_dir) if given is True else Path(given)
+    if checkpoint is None or not checkpoint.is_dir():
+        _refuse(checkpoint or Path(output_dir), "there is no checkpoint. Name another one, or start anew")
+    settings = read_json(checkpoint / SETTINGS)
+    is_ours = (checkpoint / SETTINGS).exists() or (checkpoint / MANIFEST).exists()
+    if not is_ours:
+        logger.warning(
+            f"{checkpoint} has no {MANIFEST}: whether it is whole is not known. Transformers starts anew, without a "
+            "word, what has no file there: optimizer and schedule, random numbers."
+        )
+        return checkpoint, file_sizes(checkpoint)
+    if part := missing_part(checkpoint):
+        last = last_whole_checkpoint(checkpoint.parent)
+        _refuse(checkpoint, f"{part}. Name {last or 'another checkpoint'}")
+    if settings["arguments"]["save_only_model"]:
+        _refuse(checkpoint, "saved with `save_only_model`, without the optimizer. Start a new run from its model")
+    if settings["sharding"] != sharding:
         _refuse(
             checkpoint,
-            f"saved with sharding {saved}, while this run has {sharding}. Resume with the accelerate config of that "
-            "run, or start a new run from its model",
+            f"saved with sharding {settings['sharding']}, while this run has {sharding}. Resume with the accelerate "
+            "config of that run, or start a new run from its model",
         )
-    if settings and bool(settings["adapter"]) != has_adapter:
+    if bool(settings["adapter"]) != has_adapter:
         _refuse(
             checkpoint,
             f"saved {'without' if has_adapter else 'with'} an adapter, unlike this run. Resume with the same "
             "`peft_config`, or start a new run from its model",
         )
-    return checkpoint, settings
+    return checkpoint, read_json(checkpoint / MANIFEST)
 
 
 def _refuse(checkpoint: Path, problem: str) -> NoReturn:

@@ -15,7 +15,7 @@ from datasets import Dataset
 from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
-from ..files import SETTINGS, differences, in_words
+from ..files import SETTINGS, differences, in_words, read_json
 from ..version import __version__
 
 
@@ -35,23 +35,39 @@ SECRETS = {
     "password",
     "secret",
 }
-OF_ONE_CALL = ("date", "arguments.resume_from_checkpoint")  # they say nothing about the run
+OF_ONE_CALL = ("date", "call", "goes_on_from", "arguments.resume_from_checkpoint")  # they say nothing about the run
+# In the optimizer's parameter groups, and in trainer_state.json. The shape of a schedule does not come back:
+# `lr_scheduler_type`, `warmup_steps` and `max_steps` are those of the run that goes on
+RESTORED = tuple(
+    f"arguments.{name}"
+    for name in (
+        *("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
+        *("logging_steps", "eval_steps", "save_steps"),
+    )
+)
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default `repr` of an object: differs each time
 
 
-def recorded_settings(checkpoint: Path) -> dict[str, Any]:
-    """The settings in a checkpoint; empty for a checkpoint of `GRPOTrainer`."""
-    record = checkpoint / SETTINGS
-    return json.loads(record.read_text()) if record.is_file() else {}
-
-
 def warn_of_changes(checkpoint: Path, now: dict[str, Any]) -> None:
-    """Warn about every setting that differs from the checkpoint from which the run resumes."""
-    changed = differences(recorded_settings(checkpoint) or now, now)
+    """Warn about every setting that differs from the checkpoint's, and say which of the changes have no effect."""
+    changed = differences(read_json(checkpoint / SETTINGS) or now, now)
     for name in OF_ONE_CALL:
         changed.pop(name, None)
+    restored = RESTORED
+    if now["arguments"]["use_adaptive_entropy"]:
+        restored += ("arguments.entropy_coef",)  # which TRL has adapted
+    without_effect = []
+    for name in restored:
+        if name in changed:
+            before, given = changed.pop(name)
+            without_effect.append(f"{name} stays {before!r}, not {given!r}")
     if changed:
         logger.warning(f"The run goes on from {checkpoint} with other settings: {in_words(changed)}.")
+    if without_effect:
+        logger.warning(
+            f"The checkpoint brings back these settings: {'; '.join(without_effect)}. For the changes to take effect, "
+            "start a new run from the checkpoint's model."
+        )
 
 
 def as_json(settings: dict[str, Any]) -> dict[str, Any]:

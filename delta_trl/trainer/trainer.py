@@ -243,7 +243,10 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         own = own_part(self, len(rollout.rewards))
         rewards = total_rewards(self, rollout.rewards)
         groups = torch.arange(len(rewards), device=rewards.device) // self.num_generations
-        tokens = Tokens.of_batch(batch, policy, rewards=rewards[own], groups=groups[own], **policy.known)  # N, flat
+        known = {"rewards": rewards[own], "groups": groups[own], **policy.known}
+        tokens = Tokens.of_batch(
+            batch, policy, seed=(self.args.seed, self.state.global_step), **known
+        )  # N of them, flat
         credit = checked_credit(self.token_credit, "of_rollout", tokens)
         if credit is None:
             return

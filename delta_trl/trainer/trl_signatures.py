@@ -27,7 +27,7 @@ PARAMETERS = {
     "_get_grad_norm": "self, model, grad_norm",
     "_save_checkpoint": "self, model, trial",
     "save_model": "self, output_dir, _internal_call",
-    "_save_rng_state": "self, output_dir",
+    "_push_from_checkpoint": "self, checkpoint_folder",
     "_load_optimizer_and_scheduler": "self, checkpoint",
     "_get_output_dir": "self, trial",
 }

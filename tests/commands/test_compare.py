@@ -2,12 +2,14 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -191,6 +193,24 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
 
     assert main([*call, "--learning_rate", "0.1"]) == 2
     assert "settings.learning_rate was" in capsys.readouterr().err
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+def test_a_comparison_that_is_told_to_end_ends_its_training(tmp_path):
+    """accelerate's launcher of a single process ends without it."""
+    recipe = tiny.recipe(tmp_path, "compared", max_steps=1000, save_strategy="steps", save_steps=1, save_total_limit=2)
+    call = [sys.executable, "-m", "delta_trl", "compare", "--config", recipe, "--arms", "none", "delta"]
+    call += ["--launcher", f"{sys.executable} -m accelerate.commands.launch --cpu --num_processes 1"]
+    with subprocess.Popen(call, stdout=subprocess.DEVNULL) as comparison:
+        while not list((tmp_path / "compared").glob("seed-*/none/checkpoint-1")):
+            assert comparison.poll() is None
+            time.sleep(0.05)
+        family = psutil.Process(comparison.pid).children(recursive=True)
+        assert len(family) >= 2
+        comparison.terminate()
+        assert comparison.wait(60) == 128 + signal.SIGTERM
+    assert not psutil.wait_procs(family, timeout=60)[1]
 
 
 @pytest.mark.processes

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from delta_trl.cli import main
 from delta_trl.data.records import recorded_files
-from delta_trl.trainer.checkpoints import last_complete_checkpoint
+from delta_trl.files import last_whole_checkpoint
 
 from ..corpus import tiny
 from . import killer
@@ -42,13 +42,13 @@ def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path, monkeyp
             interrupted.setattr(killer, name, value)
         assert main(resume) == 130
     assert "Traceback" not in "".join(capsys.readouterr())
-    assert last_complete_checkpoint(tmp_path / "killed").name == "checkpoint-1"
+    assert last_whole_checkpoint(tmp_path / "killed").name == "checkpoint-1"
 
     kill = {"KILL": str(int(signal.SIGKILL)), "KILL_IN": "save", "KILL_STEP": "4", "PYTHONPATH": os.getcwd()}
     command = [sys.executable, "scripts/train.py", *resume[1:]]
     killed = subprocess.run(command, env={**os.environ, **kill}, timeout=200)
     assert killed.returncode == -signal.SIGKILL
-    assert last_complete_checkpoint(tmp_path / "killed").name == "checkpoint-3"
+    assert last_whole_checkpoint(tmp_path / "killed").name == "checkpoint-3"
     assert (tmp_path / "killed" / "checkpoint-4").is_dir()
     assert main(resume) == 0
 

@@ -9,13 +9,16 @@ from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
 from delta_trl.commands.folder import resume_from
 from delta_trl.commands.train import saved_model
+from delta_trl.files import finish_checkpoint
 
 from ..corpus import tiny
 
 
-def make_checkpoint(folder, step, whole=True):
-    (folder / f"checkpoint-{step}").mkdir(parents=True)
-    (folder / f"checkpoint-{step}" / "trainer_state.json").write_text("{}" if whole else "{")
+def make_checkpoint(folder, step):
+    checkpoint = folder / f"checkpoint-{step}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text("{}")
+    return checkpoint
 
 
 def test_what_counts_as_going_on(tmp_path):
@@ -29,12 +32,13 @@ def test_what_counts_as_going_on(tmp_path):
     assert resume_from("false", output) is None
     (run / "training_settings.json").touch()  # the first step failed
     assert resume_from(None, output) is None
-    make_checkpoint(run, 4, whole=False)
-    assert resume_from("true", output) is None
+    make_checkpoint(run, 4)
+    with pytest.raises(UsageError, match="no checkpoint is whole: checkpoint-4"):
+        resume_from("true", output)
     with pytest.raises(UsageError, match=r"\(checkpoint-4\), which .*Choose another folder\.$"):
         resume_from(None, output)
-    make_checkpoint(run, 2)
-    assert resume_from("true", output) is True
+    finish_checkpoint(make_checkpoint(run, 2))
+    assert resume_from("true", output) == f"{run}/checkpoint-2"
     with pytest.raises(UsageError, match="go on with its run"):
         resume_from(None, output)
     assert resume_from(f"{run}/checkpoint-2", output) == f"{run}/checkpoint-2"

@@ -27,5 +27,5 @@ def tokens_of(batch, chosen=slice(None)) -> Tokens:
     ids = torch.arange(len(hidden)) % 11
     log_probs = head.logits(hidden)[0].log_softmax(dim=1).gather(1, ids[:, None])
     ids = ids[chosen, None]
-    known = {"log_probs": log_probs[chosen], "hidden": HiddenStates([hidden[chosen]]), "head": head}
+    known = {"log_probs": log_probs[chosen], "hidden": HiddenStates([hidden[chosen]]), "head": head, "seed": (1, 2)}
     return Tokens(ids, torch.ones_like(ids), advantages[chosen], **known)

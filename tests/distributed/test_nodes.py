@@ -31,11 +31,11 @@ def test_nodes_without_a_shared_folder_do_not_wait_for_each_other(tmp_path, monk
     with ThreadPoolExecutor() as nodes:
         list(nodes.map(start, range(2)))
     said, other = (json.loads((tmp_path / f"said-{rank}.json").read_text()) for rank in range(2))
-    for name in ("nothing here", "no model here"):
+    for name, part in (("nothing here", "config.json"), ("no model here", "model.safetensors")):
         for one in (said[name], other[name]):
             assert one["code"] == 2
             [line] = [line for line in one["err"].splitlines() if "error" in line]
-            assert "'run/checkpoint-2': process 1 does not find it: a shared folder is needed" in line
+            assert f"'run/checkpoint-2': on process 1, {part} is missing. All nodes need a shared folder" in line
     assert said["new run"]["code"] == other["new run"]["code"] == 0
     assert "Model saved to new" in said["new run"]["out"]
     assert "saved" not in other["new run"]["out"]

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from delta_trl.arguments.errors import UsageError
-from delta_trl.files import is_complete
+from delta_trl.files import MANIFEST, missing_part, read_json
 from delta_trl.scoring.stand_in import PACKED
 
 from ..trainer.test_own_rule import check_run, write_recipe
@@ -57,8 +57,9 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     if mode == "ddp":
         check_run(tmp_path / "run")
         assert read_results(tmp_path, "layouts") == {"0": [PACKED, None], "1": [PACKED, None]}
-        # a checkpoint is whole once its last file is there: only after every process has written its part
-        assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(json.loads((tmp_path / "present.json").read_text()))
+        # the manifest waits for the process that is late
+        written = read_json(tmp_path / "full" / "checkpoint-2" / MANIFEST)
+        assert {"rng_state_0.pth", "rng_state_1.pth"} <= written.keys()
         # resumed on one process
         trainer = worker.make(tmp_path, worker.save_model(tmp_path), "full", 1)
         trainer.train(resume_from_checkpoint=str(tmp_path / "full" / "checkpoint-2"))
@@ -74,7 +75,7 @@ def check_guards(folder, folder_of_one, mode):
     assert found == of_other
     assert re.search("5 updates in a row, up to step 6.*broken/checkpoint-5", found["skipped"])
     assert found["skipped_updates"] == [0.0, 1.0, 1.0, 1.0, 1.0]
-    assert is_complete(folder / "broken" / "checkpoint-5")
+    assert missing_part(folder / "broken" / "checkpoint-5") is None
     assert found["overflow"].startswith("Step 1: the weights are not finite, and were not saved.")
     assert not list((folder / "overflow").glob("checkpoint-*"))
     # the model is whole, however it was divided

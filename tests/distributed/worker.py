@@ -24,7 +24,7 @@ from datasets import Dataset
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from torch.distributed.tensor import DTensor
-from transformers import Trainer, TrainerState
+from transformers import Trainer
 
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.arguments.errors import UsageError
@@ -54,6 +54,7 @@ SCENARIOS = {
     "empty_rank": {**ALIGNED, **MASKED},
     "all_masked": MASKED,
     "contrast_on_one_rank": {},
+    "shuffled": {"token_credit": "shuffled"},
 }
 # what needs whole parameters, and ZeRO-3 refuses
 WHOLE_PARAMETERS = {
@@ -150,7 +151,7 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
         options = {"use_cpu": device == "cpu"}
         if (mode, scenario) == ("ddp", "full"):
             options |= {"save_strategy": "steps", "save_steps": 2}
-            be_late_with_checkpoints(folder / "present.json")
+            be_late_with_checkpoints()
         trainer = make(folder, model, scenario, processes, **options)
         trainer.train()
         check_mode(trainer, mode, processes)
@@ -243,20 +244,15 @@ def sample(folder: Path, model: Path, processes: int) -> dict[str, list]:
     return {"whole": logs_of(whole), "resumed": logs_of(resumed), "tables": tables}
 
 
-def be_late_with_checkpoints(path: Path) -> None:
-    """The second process writes its part of a checkpoint late; the first notes what is there before the last file."""
-    save_random_numbers, save_last = Trainer._save_rng_state, TrainerState.save_to_json
+def be_late_with_checkpoints() -> None:
+    """The second process writes its part of a checkpoint late."""
+    save_random_numbers = Trainer._save_rng_state
 
     def save_late(self, output_dir):
         time.sleep(2 * self.accelerator.process_index)
         save_random_numbers(self, output_dir)
 
-    def note(self, json_path):
-        if Path(json_path).parent.name.startswith("checkpoint-"):
-            path.write_text(json.dumps([file.name for file in Path(json_path).parent.iterdir()]))
-        save_last(self, json_path)
-
-    Trainer._save_rng_state, TrainerState.save_to_json = save_late, note
+    Trainer._save_rng_state = save_late
 
 
 def let_fsdp_run_on_cpu():

@@ -17,7 +17,8 @@ def write_history(path: Path, steps: Sequence[int], **logged: list[float]) -> No
     """A trainer state with what was logged at some steps."""
     history = pd.DataFrame({"step": steps, **logged}).to_dict("records")
     path.mkdir(parents=True, exist_ok=True)
-    (path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    state = {"global_step": max(steps), "log_history": history}
+    (path / "trainer_state.json").write_text(json.dumps(state))
 
 
 def completion(tokens: list[str], advantage: float = 1.0, **changes) -> dict:

@@ -1,5 +1,6 @@
 """Reading run directories: what is there, what is not, and what is broken."""
 
+import json
 import math
 
 import numpy as np
@@ -73,11 +74,21 @@ def test_the_history_that_goes_furthest(tmp_path):
 
 
 def test_a_branch_that_was_given_up_is_not_shown(tmp_path):
-    """A run of 100 steps that resumed from its step 20, and collapsed."""
+    """A run of 100 steps that goes on from its step 20, and collapses. Times of files say nothing: the last is old."""
     collapse = [0.1, 0.0, 0.0]
-    for step, rewards in ((20, RISE), (100, RISE), (40, collapse), (60, collapse)):
-        write(tmp_path / f"checkpoint-{step}", rewards[: step // 20])
+
+    def note(folder, call, goes_on_from=None):
+        record = {"call": call, "goes_on_from": goes_on_from}
+        (folder / "training_settings.json").write_text(json.dumps(record))
+
+    for call, step, rewards in (("2", 40, collapse), ("2", 60, collapse), ("1", 20, RISE), ("1", 100, RISE)):
+        checkpoint = tmp_path / f"checkpoint-{step}"
+        write(checkpoint, rewards[: step // 20])
+        note(checkpoint, call)
+    note(tmp_path, "2", "checkpoint-20")
     assert rewards_of(tmp_path) == collapse
+    note(tmp_path, "3", "checkpoint-20")  # which has saved nothing yet
+    assert rewards_of(tmp_path) == RISE[:1]
 
 
 def test_a_broken_record_is_named(tmp_path, capsys):

@@ -51,19 +51,23 @@ def test_objects_without_a_text_are_the_same_in_every_process():
 
 
 def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog):
-    """Another rule, learning rate, order of the data, and weight of a reward; nothing that stayed, as the adapter."""
+    """
+    Another rule, learning rate, order of the data, and weight of a reward; nothing that stayed, as the adapter. What
+    the checkpoint brings back is said to stay, and does.
+    """
     options = {**EVERY_STEP, **LORA}
     make_trainer(**options).train()
     before = read(tmp_path / "run")
     data = tiny.dataset()
-    options |= {"max_steps": 2, "learning_rate": 1e-4, "reward_weights": [0.5], "token_credit": "side_weights"}
+    options |= {"max_steps": 2, "learning_rate": 1e-4, "weight_decay": 0.1, "save_steps": 2, "logging_steps": 2}
+    options |= {"token_credit": "side_weights", "reward_weights": [0.5], "lr_scheduler_type": "constant"}
     changed = make_trainer(**options, train_dataset=data.select(range(len(data) - 1, -1, -1)))
     changed.train(resume_from_checkpoint=True)
     assert changed.state.global_step == 2
     [said] = [message for message in caplog.messages if "other settings" in message]
     parts = [
         "arguments.max_steps was 1 and is 2",
-        "arguments.learning_rate was 0.001 and is 0.0001",
+        "arguments.lr_scheduler_type was 'linear' and is 'constant'",
         "arguments.token_credit was 'delta' and is 'side_weights'",
         "arguments.reward_weights was None and is [0.5]",
         "and is 'SideWeights(",
@@ -73,4 +77,18 @@ def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog
     for part in parts:
         assert part in said
     assert said.count(" was ") == len(parts)
+    [said] = [message for message in caplog.messages if "brings back" in message]
+    parts = [
+        "arguments.learning_rate stays 0.001, not 0.0001",
+        "arguments.weight_decay stays 0.0, not 0.1",
+        "arguments.logging_steps stays 1, not 2",
+        "arguments.save_steps stays 1, not 2",
+    ]
+    for part in parts:
+        assert part in said
+    assert said.count(" stays ") == len(parts)
+    groups = changed.optimizer.param_groups
+    assert {group["lr"] for group in groups} == {0.001}  # the schedule is the new one
+    assert {group["weight_decay"] for group in groups} == {0.0}
+    assert (changed.state.logging_steps, changed.state.save_steps) == (1, 1)
     assert read(tmp_path / "run")["token_credit"].startswith("SideWeights(")

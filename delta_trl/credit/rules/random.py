@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from ..coefficients import in_range, split_sides
 from ..options import check_range
-from ..rule import Credit, TokenCredit, Tokens
+from ..rule import Credit, TokenCredit, Tokens, uniform
 
 
 @dataclass
@@ -30,7 +28,7 @@ class RandomCredit(TokenCredit):
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         A, sides = split_sides(tokens.advantages)
-        alpha = torch.rand_like(A) * sides.any(dim=0)
+        alpha = uniform(tokens).to(A) * sides.any(dim=0)
         return Credit(in_range(alpha, self.lambda_min, self.lambda_max, self.normalize_coefficients).float())
 
     @property

@@ -6,7 +6,7 @@ import torch
 
 from ..coefficients import divide_by_mean, split_sides
 from ..options import check_choices, check_number
-from ..rule import Tokens, all_gather
+from ..rule import Tokens, all_gather, uniform
 from .changed import ChangedCredit
 
 
@@ -34,7 +34,7 @@ class Selected(ChangedCredit):
     def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         _, sides = split_sides(tokens.advantages)
         candidates = sides.any(dim=0)
-        key = torch.rand_like(weights) if self.which == "random" else weights
+        key = uniform(tokens).to(weights) if self.which == "random" else weights
         key = key[candidates] if self.which == "bottom" else -key[candidates]
         keys, start = all_gather(key)
         n_chosen = max(1, round(self.fraction * len(keys)))

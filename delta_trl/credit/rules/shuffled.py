@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..rule import Tokens
+from ..rule import Tokens, uniform
 from .changed import ChangedCredit
 
 
@@ -20,6 +20,6 @@ class Shuffled(ChangedCredit):
 
     def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         # a random order of all tokens, then sorted by response: responses in order, their tokens at random
-        order = torch.rand(len(weights), device=weights.device, dtype=torch.float64).argsort()
+        order = uniform(tokens).argsort()
         order = order[tokens.row[order].argsort(stable=True)]
         return weights[order]
