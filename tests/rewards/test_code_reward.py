@@ -3,7 +3,6 @@
 import http.server
 import json
 import threading
-import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -124,14 +123,6 @@ def test_code_of_the_prompt_that_the_tests_ask_for_belongs_to_the_program():
     prompt = "Square the node.\nclass Node:\n    def __init__(self, n): self.n = n\n"
     completion = "```python\ndef sq(node): return node.n ** 2\n```"
     assert code_reward([completion], [tests], prompts=[prompt]) == [1.0]
-
-
-def test_finding_the_program_takes_a_time_linear_in_the_text():
-    """Thrice a long completion: what is quadratic would take an hour."""
-    for completion in ("```\n" * 75_000, " " * 150_000 + "```\n" + " " * 150_000 + "x"):
-        started = time.thread_time()
-        extract_program(completion)
-        assert time.thread_time() - started < 1.0
 
 
 def test_rewards_and_verdicts():

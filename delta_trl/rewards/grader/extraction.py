@@ -23,7 +23,7 @@ REASONING_BEGINS = re.compile(r"<(?:think|thinking|reasoning)>")
 REASONING_ENDS = re.compile(r"</(?:think|thinking|reasoning)>")
 BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
 SEPARATORS = re.compile(
-    r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*\{\s*,?\s*(?:and|or)\s*\})*"
+    r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*+\{\s*+,?+\s*+(?:and|or)\s*+\})*+"
 )
 MARK = re.compile(
     r"<answer>|####+|^[#*_ \t]{0,9}(?:final answer|答案)[*_: \t]{0,9}$|(?:答案|^答)[*_]{0,2}[ \t]?[是为:：]{1,2}"
@@ -75,8 +75,10 @@ def _in_boxes(text: str) -> str | None:
             open_boxes += token[0] != "{"
         elif token[0] == "}" and opened and (opening := opened.pop())[1]:
             open_boxes -= 1
+            if open_boxes:
+                continue
             content = text[opening.end() : token.start()].strip()
-            if open_boxes or not content:
+            if not content:
                 continue
             if not SEPARATORS.fullmatch(text, end, opening.start()):
                 group = []
