@@ -77,6 +77,11 @@ SQUARES = [
         "result = sq(2)\nresult",
         "$ python solution.py",
         "def test_sq():\n    assert sq(2) == 4",
+        "def sq(n): ...",
+        "def sq(n: int) -> int:\n    # to be written\n    pass",
+        'from math import prod\n\n@cache\ndef sq(\n    n: int = (2),\n):\n    """A "square"."""',
+        "class Square:\n    'Squares.'\n    def sq(self, n):\n        raise NotImplementedError('sq')",
+        "n = int(input())",
     ],
 )
 def test_the_program_is_what_defines_what_the_tests_ask_for(example):
