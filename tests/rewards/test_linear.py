@@ -5,8 +5,8 @@ import time
 import pytest
 
 from delta_trl.rewards.code import extract_program
+from delta_trl.rewards.copies import is_copied
 from delta_trl.rewards.grader.extraction import MAX_ANSWER_LENGTH, extract_answer
-from delta_trl.rewards.math import is_copied
 from delta_trl.rewards.reasoning import graded_texts
 from delta_trl.sandbox import parse_tests
 
