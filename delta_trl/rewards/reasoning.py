@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .grader.extraction import Completions, message_text
+from .grader.extraction import REASONING_BEGINS, Completions, message_text
 
 
 if TYPE_CHECKING:  # reward workers import this package, and stay light
@@ -15,7 +15,7 @@ Log = Callable[[str, Any], None]
 """What TRL hands to rewards for a column of its completions table, or for a metric."""
 
 SPECIAL = re.compile(r"(?:(?:</s>|<eos>|<end_of_turn>|<\|\w{1,40}\|>)\s*+)++")  # tokens that a tokenizer may leave
-OPENED = re.compile(r"<(?:think|thinking|reasoning)>\s*\Z")
+OPENED = re.compile(rf"(?:{REASONING_BEGINS.pattern})\s*+\Z")
 
 
 def no_log(name: str, value: Any) -> None:

@@ -2,7 +2,8 @@ r"""Finds the final answer of a completion. Strings only, and linear in the leng
 
 A completion has exactly one answer:
 
-1. Reasoning is dropped: only text after the last `</think>` counts. A `<think>` that stays open leaves no answer.
+1. Reasoning is dropped: only text after the last `</think>`, or the like, counts. A `<think>` that stays open leaves
+   no answer.
 2. The last balanced `\boxed{...}` or `\fbox{...}` counts. Boxes with nothing but separators between them are one list.
    A box that is not closed leaves no answer.
 3. Without a box, what follows the last mark that has something after it counts, to the end of its sentence or line:
@@ -20,8 +21,19 @@ MAX_ANSWER_LENGTH = 1000
 Completions = list[str] | list[list[dict]]
 """Texts, or conversations as lists of messages."""
 
-REASONING_BEGINS = re.compile(r"<(?:think|thinking|reasoning)>")
-REASONING_ENDS = re.compile(r"</(?:think|thinking|reasoning)>")
+# What opens and closes reasoning, in models and chat templates
+REASONING = """
+<think> </think>
+<thinking> </thinking>
+<reasoning> </reasoning>
+<thought> </thought>
+[THINK] [/THINK]
+◁think▷ ◁/think▷
+<|begin_of_thought|> <|end_of_thought|>
+<|channel|>analysis<|message|> <|channel|>final<|message|>
+""".split()
+REASONING_BEGINS = re.compile("|".join(map(re.escape, REASONING[::2])))
+REASONING_ENDS = re.compile("|".join(map(re.escape, REASONING[1::2])))
 BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
 SEPARATORS = re.compile(
     r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*+\{\s*+,?+\s*+(?:and|or)\s*+\})*+"
