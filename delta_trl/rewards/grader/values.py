@@ -116,10 +116,10 @@ class Equation:
 
     @functools.cached_property
     def relates_unknowns(self) -> bool:
-        """Whether the left side is an expression of unknowns, and no name or operation: `x + y`, `x^2`."""
+        """Whether the left side is an expression of unknowns, and no name or operation: `x + y`, `x^2`, not `AB`."""
         if self.sign != "=":
             return True
-        if NO_TERM.match(self.left):
+        if self.name or NO_TERM.match(self.left):
             return False
         try:
             (left,) = parse_together(self.left)
