@@ -15,7 +15,7 @@ from .normalization import normalize
 from .numerals import exact
 from .parsing import GREEK_NAMES, UnreadableError, parse_together, with_symbols
 from .sets import MEMBER, SET_SIGN, read_set
-from .units import parse_unit, split_unit
+from .units import parse_unit, split_symbols, split_unit
 from .values import (
     Choice,
     Collection,
@@ -108,7 +108,7 @@ def _is_readable(value: Value) -> bool:
                 return False
             return "\\begin" not in value.text
         case Quantity():
-            return _is_readable(value.value)
+            return not value.in_symbols and _is_readable(value.value)
         case Tuple() | Collection():
             return all(any(map(_is_readable, item)) for item in value.items)
         case Equation():
@@ -326,9 +326,18 @@ def _read_value(text: str) -> Readings:
     value, written = split_unit(text)
     if unit := parse_unit(written):
         return (Quantity(read_term(value), *unit),)
+    in_symbols = _read_symbols(text)
     if after:
-        return read(rest)
-    return () if is_wordy(text) else (Expression(text),)
+        return (*read(rest), *in_symbols)
+    return in_symbols if is_wordy(text) else (Expression(text), *in_symbols)
+
+
+def _read_symbols(text: str) -> Readings:
+    """A numeral with a unit in symbols; nothing for any other text."""
+    numeral, written = split_symbols(text)
+    value = read_number(numeral)
+    unit = parse_unit(written, in_symbols=True) if value else None
+    return (Quantity(value, *unit, in_symbols=True),) if value and unit else ()
 
 
 def _name(text: str) -> str | None:

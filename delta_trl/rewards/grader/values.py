@@ -58,11 +58,15 @@ def read_term(text: str) -> Term:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A value with a known unit: its factor, and the product of its dimensions."""
+    """
+    A value with a known unit: its factor, and the product of its dimensions. A unit `in_symbols` (`80 Ω`) may be
+    the name of a number, too: it is one where the gold is a numeral.
+    """
 
     value: Term
     factor: sympy.Expr
     dimension: sympy.Expr
+    in_symbols: bool = False
 
 
 @dataclass(frozen=True)
