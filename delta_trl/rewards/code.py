@@ -29,6 +29,15 @@ BEGINS_AS_CODE = re.compile(
 DEFINED = re.compile(r"^(?:[ \t]*+(?:async +)?(?:def|class) +|(?=\w+ *(?::[^=\n]*)?=(?!=)))(\w+)", re.MULTILINE)
 CALLED = re.compile(r"(?<![\w.])(\w++)[ \t]*+\(")
 READS = re.compile(r"\b(?:input|open) *\(|\b(?:stdin|fileinput)\b|\bos\.read\b")
+WRITES = re.compile(r"\b(?:print|stdout|os\.write)\b")
+PARAMETERS = r"\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\)"
+DOCSTRING = r"""[rR]?(?:"{3}.*?"{3}|'{3}.*?'{3}|"[^"\n]*"|'[^'\n]*')"""
+# Signatures whose bodies are still to be written, with what may stand around them
+NO_BODY = re.compile(
+    rf"(?:\s++|(?:#|@|from\b|import\b|raise NotImplementedError\b)[^\n]*+|\.\.\.|pass\b|{DOCSTRING}"
+    rf"|(?:async ++)?def ++\w++\s*+{PARAMETERS}\s*+(?:->[^:\n]++)?:|class ++\w++[^:\n]*+:)*+",
+    re.DOTALL,
+)
 # From the first line of code to the end of its block
 CODE_IN_PROMPT = re.compile(
     r"(?m:^)(?:from [\w.]+ import |import \w|(?:async )?def |class |@\w)(?:(?!```).)*", re.DOTALL
@@ -54,9 +63,9 @@ def ends(fence: re.Match, opening: re.Match) -> bool:
 
 def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> str | None:
     """
-    The program of a completion: the last block of Python that defines what the tests ask for, or that reads standard
-    input if they ask for no name. Without such a block it is the last block marked as Python; otherwise the last
-    unmarked block; otherwise the last block; without fences, the whole text.
+    The program of a completion: the last block of Python with a body that defines what the tests ask for; if they ask
+    for no name, the last that reads and writes. Without such a block it is the last block marked as Python; otherwise
+    the last unmarked block; otherwise the last block; without fences, the whole text.
 
     A completion may continue its prompt: if it does not define what the tests ask for, and the prompt's code with it
     does, both together are the program.
@@ -135,8 +144,9 @@ def last_program(blocks: list[Block], asked: set[str]) -> str:
 
     def rank(block: Block) -> tuple[bool, int]:
         likely, code = block
-        suits = asked <= defined_names(code) if asked else READS.search(code) is not None
-        return suits, likely
+        if asked:
+            return asked <= defined_names(code) and not NO_BODY.fullmatch(code), likely
+        return bool(READS.search(code) and WRITES.search(code)), likely
 
     return max(reversed(blocks), key=rank)[1]
 

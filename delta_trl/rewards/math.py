@@ -1,16 +1,12 @@
 """The mathematics reward: 1.0 if the final answer equals the gold, 0.0 if not, None if the gold cannot be used."""
 
-import functools
-import re
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
+from .copies import is_copied
 from .grader.checks import NOT_CHECKED, check_answers, get_pool
-from .grader.extraction import MAX_ANSWER_LENGTH, Completions, content_text, extract_answer
-from .grader.forms import operations
-from .grader.normalization import normalize
-from .grader.words import split_label
+from .grader.extraction import Completions, extract_answer
 from .reasoning import Log, graded_texts, no_log
 
 
@@ -21,12 +17,6 @@ METRICS = {  # share of the verdicts that begin so
     "not_checked": (NOT_CHECKED,),
 }
 MISSING = ("None", "nan", "NaN", "N/A", "n/a", "null", "<NA>")  # how a column's missing values are written
-FORMULA = re.compile(r"\$+|\\[()\[\]]|\n|(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")  # what stands between formulas
-CLAUSE_END = re.compile(r"[,;:?]|\.(?!\d)")
-SIDES = re.compile(r"=|<|>|\\(?:le|ge|neq|leq|geq|approx)(?![A-Za-z])")
-TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:\.\d+)?|\S")
-UNORDERED = r"( ) [ ] { } \lbrace \rbrace + * \cdot \times , 0".split()
-DIVISION = (r"\frac", r"\div", ":")
 
 
 class MathReward:
@@ -89,8 +79,8 @@ class MathReward:
             log_metric (`Log`, *optional*):
                 Called with the shares of timeouts, failed checks, golds that cannot be used, and answers not checked.
             prompts (`list`, *optional*):
-                Of each completion. One that ends with `<think>` opens its reasoning. A formula of the
-                prompt is no answer, however it is arranged.
+                Of each completion. One that ends with `<think>` opens its reasoning. What stands in the prompt is no
+                answer, see `is_copied`.
             **kwargs: The other columns of the data set; not used.
 
         Returns:
@@ -131,36 +121,6 @@ def _read_gold(gold: Any) -> str:
         )
     text = str(gold).strip()
     return "" if text in MISSING else extract_answer(text) or text
-
-
-def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
-    """
-    Whether an answer, or its last side, is a formula of the prompt with an operation in it, however it is arranged.
-    The gold's own terms are not, nor is the letter of a choice.
-    """
-    if split_label(gold)[0] is not None:
-        return False
-    whole = normalize(answer)
-    sides = SIDES.split(whole)
-    written = {_terms(text) for text in (whole, sides[-1]) if operations(text)}
-    own = {_terms(side) for side in sides if operations(side)}
-    asked = prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt))
-    return bool(written & _formulas(asked)) and not own & _formulas(gold)
-
-
-@functools.lru_cache(maxsize=256)
-def _formulas(text: str) -> set[tuple[str, ...]]:
-    """The terms of all formulas in a text, and of their sides."""
-    formulas = {text}
-    for between in (FORMULA, CLAUSE_END, SIDES):
-        formulas |= {part for formula in formulas for part in between.split(formula)}
-    return {_terms(formula) for formula in formulas if 2 < len(formula) <= MAX_ANSWER_LENGTH}
-
-
-def _terms(formula: str) -> tuple[str, ...]:
-    """The sorted tokens of a formula, without brackets, product signs and plus signs."""
-    tokens = TOKEN.findall(normalize(formula))
-    return tuple(sorted("/" if token in DIVISION else token for token in tokens if token not in UNORDERED))
 
 
 math_reward = MathReward()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .grader.extraction import Completions, message_text
+from .grader.extraction import REASONING_BEGINS, Completions, message_text
 
 
 if TYPE_CHECKING:  # reward workers import this package, and stay light
@@ -14,10 +14,8 @@ if TYPE_CHECKING:  # reward workers import this package, and stay light
 Log = Callable[[str, Any], None]
 """What TRL hands to rewards for a column of its completions table, or for a metric."""
 
-SPECIAL = re.compile(
-    r"(?:</s>|<eos>|<end_of_turn>|<\|\w{1,40}\|>|\s)+\Z"
-)  # tokens that a tokenizer may leave at the end
-OPENED = re.compile(r"<(?:think|thinking|reasoning)>\s*\Z")
+SPECIAL = re.compile(r"(?:(?:</s>|<eos>|<end_of_turn>|<\|\w{1,40}\|>)\s*+)++")  # tokens that a tokenizer may leave
+OPENED = re.compile(rf"(?:{REASONING_BEGINS.pattern})\s*+\Z")
 
 
 def no_log(name: str, value: Any) -> None:
@@ -31,12 +29,21 @@ def graded_texts(completions: Completions, prompts: list | None, reasoning_opene
             f"The completions are one text, {completions!r:.200}: expected a list. Give [completion], and what it is "
             "checked against as a list, too."
         )
-    texts = [SPECIAL.sub("", message_text(completion)) for completion in completions]
+    texts = [without_special_end(message_text(completion)) for completion in completions]
     if reasoning_opened:
         opened = ["" if _is_parsed(completion) else "<think>" for completion in completions]
     else:
         opened = ["".join(OPENED.findall(text)) for text in begun_texts(prompts, len(texts))]
     return [tag + text for tag, text in zip(opened, texts, strict=True)]
+
+
+def without_special_end(text: str) -> str:
+    """A text without the special tokens and the white space at its end."""
+    text = text.rstrip()
+    for run in SPECIAL.finditer(text):  # a pattern that ends in `\Z` would read a run from each of its characters
+        if run.end() == len(text):
+            return text[: run.start()].rstrip()
+    return text
 
 
 def begun_texts(prompts: list | None, number: int) -> list[str]:

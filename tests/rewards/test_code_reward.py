@@ -3,7 +3,6 @@
 import http.server
 import json
 import threading
-import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -78,6 +77,11 @@ SQUARES = [
         "result = sq(2)\nresult",
         "$ python solution.py",
         "def test_sq():\n    assert sq(2) == 4",
+        "def sq(n): ...",
+        "def sq(n: int) -> int:\n    # to be written\n    pass",
+        'from math import prod\n\n@cache\ndef sq(\n    n: int = (2),\n):\n    """A "square"."""',
+        "class Square:\n    'Squares.'\n    def sq(self, n):\n        raise NotImplementedError('sq')",
+        "n = int(input())",
     ],
 )
 def test_the_program_is_what_defines_what_the_tests_ask_for(example):
@@ -124,14 +128,6 @@ def test_code_of_the_prompt_that_the_tests_ask_for_belongs_to_the_program():
     prompt = "Square the node.\nclass Node:\n    def __init__(self, n): self.n = n\n"
     completion = "```python\ndef sq(node): return node.n ** 2\n```"
     assert code_reward([completion], [tests], prompts=[prompt]) == [1.0]
-
-
-def test_finding_the_program_takes_a_time_linear_in_the_text():
-    """Thrice a long completion: what is quadratic would take an hour."""
-    for completion in ("```\n" * 75_000, " " * 150_000 + "```\n" + " " * 150_000 + "x"):
-        started = time.thread_time()
-        extract_program(completion)
-        assert time.thread_time() - started < 1.0
 
 
 def test_rewards_and_verdicts():

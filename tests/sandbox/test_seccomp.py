@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import re
+import resource
 import socket
 import struct
 import termios
@@ -18,9 +19,11 @@ INCLUDED = (Path("/usr/include"), Path("/usr/include/x86_64-linux-gnu"))
 NUMBERS = {"x86_64": ("asm/unistd_64.h", "EM_X86_64"), "aarch64": ("asm-generic/unistd.h", "EM_AARCH64")}
 PID = 4321
 CLONE_VM, CLONE_THREAD, PR_SET_DUMPABLE = 0x100, 0x10000, 4
+RLIMIT_RTPRIO, RLIMIT_RTTIME = 14, 15
 ALLOWED = [
     ("clone", CLONE_VM | CLONE_THREAD),
-    ("prlimit64", 0),
+    ("prlimit64", 0, resource.RLIMIT_STACK, 1 << 40),
+    ("prlimit64", 0, RLIMIT_RTPRIO),
     ("ioctl", 1, termios.TIOCGWINSZ),
     ("fcntl", 1, fcntl.F_GETFL),
     ("socketpair", socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC),
@@ -35,7 +38,9 @@ REFUSED = [
     ("clone", CLONE_VM),
     ("clone3", 1 << 40),
     ("prctl", PR_SET_DUMPABLE, 1),
-    ("prlimit64", PID),
+    ("prlimit64", PID, resource.RLIMIT_STACK),
+    ("prlimit64", 0, resource.RLIMIT_CPU),
+    ("prlimit64", 0, RLIMIT_RTTIME),
     ("ioctl", 1, termios.TIOCSTI),
     ("fcntl", 1, fcntl.F_SETOWN),
     ("socketpair", socket.AF_UNIX, socket.SOCK_DGRAM),

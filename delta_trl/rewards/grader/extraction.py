@@ -2,11 +2,13 @@ r"""Finds the final answer of a completion. Strings only, and linear in the leng
 
 A completion has exactly one answer:
 
-1. Reasoning is dropped: only text after the last `</think>` counts. A `<think>` that stays open leaves no answer.
+1. Reasoning is dropped: only text after the last `</think>`, or the like, counts. A `<think>` that stays open leaves
+   no answer.
 2. The last balanced `\boxed{...}` or `\fbox{...}` counts. Boxes with nothing but separators between them are one list.
    A box that is not closed leaves no answer.
-3. Without a box, what follows the last `<answer>`, `####`, "Answer:", "the answer is" (or the like in Chinese,
-   Russian, Spanish, French, German) or heading "Final Answer" counts, to the end of its sentence or line.
+3. Without a box, what follows the last mark that has something after it counts, to the end of its sentence or line:
+   `<answer>`, `####`, "Answer:", "the answer is" (or the like in Chinese, Russian, Spanish, French, German), a heading
+   "Final Answer". A reason ("because ...") is no part of it. The letter of a choice may be followed by its content.
 
 The text around the answer is not read: a policy gains nothing by talking around a box.
 """
@@ -19,21 +21,35 @@ MAX_ANSWER_LENGTH = 1000
 Completions = list[str] | list[list[dict]]
 """Texts, or conversations as lists of messages."""
 
-REASONING_BEGINS = re.compile(r"<(?:think|thinking|reasoning)>")
-REASONING_ENDS = re.compile(r"</(?:think|thinking|reasoning)>")
+# What opens and closes reasoning, in models and chat templates
+REASONING = """
+<think> </think>
+<thinking> </thinking>
+<reasoning> </reasoning>
+<thought> </thought>
+[THINK] [/THINK]
+◁think▷ ◁/think▷
+<|begin_of_thought|> <|end_of_thought|>
+<|channel|>analysis<|message|> <|channel|>final<|message|>
+""".split()
+REASONING_BEGINS = re.compile("|".join(map(re.escape, REASONING[::2])))
+REASONING_ENDS = re.compile("|".join(map(re.escape, REASONING[1::2])))
 BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
 SEPARATORS = re.compile(
-    r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*\{\s*,?\s*(?:and|or)\s*\})*"
+    r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*+\{\s*+,?+\s*+(?:and|or)\s*+\})*+"
 )
+# "answer" is no verb here, and "answers:" before a line break heads a list, of which a line is not the answer
 MARK = re.compile(
     r"<answer>|####+|^[#*_ \t]{0,9}(?:final answer|答案)[*_: \t]{0,9}$|(?:答案|^答)[*_]{0,2}[ \t]?[是为:：]{1,2}"
-    r"|(?<![^\W_])(?:answers?|respuesta|réponse|antwort|ответ)(?: (?:correcta|finale?))?[*_]{0,2}"
+    r"|(?<![^\W_])(?<!can )(?<!can best )(?:answers(?![*_]{0,2}[ \t]{0,3}[:：][*_ \t]{0,9}$)"
+    r"|answer|respuesta|réponse|antwort|ответ)(?: (?:correcta|finale?))?[*_]{0,2}"
     r"(?:[ \t]{0,3}[:：—]|\s(?:is|are|es|est|ist|lautet)\b[ \t]{0,3}:?)",
     re.IGNORECASE | re.MULTILINE,
 )
-# What ends an answer after a mark, or its sentence: "is $17$. I hope it is correct."
-END = re.compile(r"</answer>|(?<!\.)\.(?=[\s*_$])", re.IGNORECASE)
-LEAD = re.compile(r"\A[\s*_$]*(?:\\\[)?\s*")
+# What ends an answer after a mark: a tag, its sentence ("is $17$. I hope it is correct."), a reason
+END = re.compile(r"</answer>|(?<!\.)\.(?=[\s*_$])|。|\(?\b(?:because|since)\b|,\s*+as\b", re.IGNORECASE)
+LEAD = re.compile(r"\A[\s*_$`]*(?:\\\[)?\s*")
+LETTER_AND_CONTENT = re.compile(r"([A-J])\s\(((?:[^()]|\([^()]*\))+)\)")  # "C (apples)"
 
 
 def message_text(completion: str | list[dict]) -> str:
@@ -75,8 +91,10 @@ def _in_boxes(text: str) -> str | None:
             open_boxes += token[0] != "{"
         elif token[0] == "}" and opened and (opening := opened.pop())[1]:
             open_boxes -= 1
+            if open_boxes:
+                continue
             content = text[opening.end() : token.start()].strip()
-            if open_boxes or not content:
+            if not content:
                 continue
             if not SEPARATORS.fullmatch(text, end, opening.start()):
                 group = []
@@ -89,9 +107,15 @@ def _in_boxes(text: str) -> str | None:
 
 
 def _after_mark(text: str) -> str:
-    """The rest of the line after the last mark, or the next line if the mark ends its line."""
-    *before, rest = MARK.split(text)
-    if not before:
-        return ""
-    line = LEAD.sub("", rest).partition("\n")[0]
-    return END.split(line, maxsplit=1)[0].strip(" \t$*_.,;`")
+    """
+    What follows the last mark with something after it: the rest of its line, or the next line if the mark ends its
+    line.
+    """
+    _, *rests = MARK.split(text)
+    for rest in reversed(rests):
+        line = LEAD.sub("", rest).partition("\n")[0]
+        answer = END.split(line, maxsplit=1)[0].strip(" \t$*_.,;`")
+        if answer:
+            choice = LETTER_AND_CONTENT.fullmatch(answer)
+            return f"({choice[1]}) {choice[2]}" if choice else answer
+    return ""

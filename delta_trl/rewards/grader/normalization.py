@@ -85,7 +85,7 @@ BEFORE_ROWS = (
     (r"\\log\s?_\s?(?:e(?![A-Za-z])|\{\s?e\s?\})", r"\\ln "),
     (r"\.\.\.", r"\\ldots "),
     (r"\^\s?(?:\{\s?\\(?:circ|degree)\s?\}|\\(?:circ|degree)(?![A-Za-z]))|\\degree(?![A-Za-z])", r"^\\circ "),
-    (r"\\(math[a-z]+|boldsymbol|bm)\s([A-Za-z])", r"\\\1{\2}"),
+    (r"\\(math[a-z]+|text|boldsymbol|bm)\s([A-Za-z])", r"\\\1{\2}"),
     (r"\{\s?([^{}]*?)\s?\\choose\s?([^{}]*?)\s?\}", r"\\binom{\1}{\2}"),
     (r"\\mathbb\{R\}\s?[\^_]\s?(?:\+|\{\s?\+\s?\})", r"(0,\\infty)"),
     (r"\\(d?dot|hat|bar|tilde|vec)\s([A-Za-z]|\\[a-z]+)", r"\\\1{\2}"),

@@ -18,10 +18,11 @@ IMAGINARY = re.compile(r"(?<![A-Za-z\\_])i(?![A-Za-z])")
 DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\\circ")
 ODD_ROOT = re.compile(r"\\sqrt\s?\[(\d*[13579])\]\s?\{\s?-\s?(\d+)\s?\}")  # sympy takes a complex one
 BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
-GREEK = (
-    r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi"
-    r"|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Upsilon|Phi|Psi|Omega|aleph|ell|hbar)(?![A-Za-z])"
+GREEK_NAMES = (
+    "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi|chi|psi|omega"
+    "|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Upsilon|Phi|Psi|Omega|aleph|ell|hbar"
 )
+GREEK = rf"\\(?:var)?(?:{GREEK_NAMES})(?![A-Za-z])"
 DECORATION = rf"(?:\s*(?:_\s*(?:{BRACES}|\\?[A-Za-z]+|\d)|\^\s*(?:\{{\s*)?(?:\*|\\ast|\\dagger)(?:\s*\}})?|'+))"
 # A name that is one symbol: decorated, accented, in words, or with an argument. Other commands are passed over whole.
 NAME = re.compile(

@@ -13,9 +13,9 @@ from .forms import RefusedError
 from .lists import EQUALITY, INEQUALITY, NAME, OR, read_list
 from .normalization import normalize
 from .numerals import exact
-from .parsing import UnreadableError, parse_together, with_symbols
+from .parsing import GREEK_NAMES, UnreadableError, parse_together, with_symbols
 from .sets import MEMBER, SET_SIGN, read_set
-from .units import parse_unit, split_unit
+from .units import parse_unit, split_symbols, split_unit
 from .values import (
     Choice,
     Collection,
@@ -31,7 +31,7 @@ from .values import (
     read_number,
     read_term,
 )
-from .words import SYMBOLS, TEXT, is_wordy, plain_words, split_label, split_words, unwrap
+from .words import MEANING, SYMBOLS, TEXT, is_wordy, plain_words, split_label, split_words, unwrap
 
 
 MAX_GOLD_LENGTH = 1000
@@ -46,9 +46,15 @@ BASE = re.compile(
 UNREAD = re.compile(
     r"\\(?:mapsto|to|rightarrow|equiv|cong|sim|parallel|perp|subset|subseteq)(?![A-Za-z])|\\begin(?!\s*\{(?:[pbB]?matrix|array)\})|\\[bp]?mod"
 )
+# Letters that are read as a product or a power, which no other spelling of what is meant equals: names of LaTeX and of
+# Python without a backslash, a number of combinations
+MISREAD = re.compile(
+    rf"(?<![A-Za-z] )(?<![\\A-Za-z])(?:{GREEK_NAMES}|oo)(?![A-Za-z]| [A-Za-z])"
+    r"|(?<![\\A-Za-z])(?:abs|[A-Z][a-z]{2,})\(|\A[CA]\s?_\s?\{?\s?\d+\s?\}?\s?\^\s?\{?\s?\d+\s?\}?\Z"
+)
 NAMING = re.compile(r"[A-Za-z]|[A-Z]{2,3}|\\[a-z]+|[A-Za-z]\s*\([^()=]*\)|\\angle\s*[A-Z]{1,3}")
 SENTENCE = re.compile(rf"(?=.*\d)(?:.*?{WORD}){{4}}|(?:.*?{WORD}){{{MAX_GOLD_WORDS + 1}}}", re.DOTALL)
-NAMED_VALUE = re.compile(rf"\s*({NAME.pattern})\s*=\s*([^=<>]+?)\s*")
+NAMED_VALUE = re.compile(rf"\s*({NAME.pattern}|{NAMING.pattern})\s*=\s*([^=<>]+?)\s*")
 JOINT = re.compile(r"[\s,;]|\band\b")
 LETTERS = re.compile("[A-J]{2,}")  # of several choices
 TURNED = {">": "<", "\\ge": "\\le"}
@@ -80,7 +86,7 @@ class Target(NamedTuple):
 def read_gold(gold: str) -> Target | None:
     """A gold; None if it cannot be used: empty, too long, or of no type that is compared."""
     text = normalize(gold) if len(gold) <= MAX_GOLD_LENGTH else ""
-    if not text or UNREAD.search(text) or SENTENCE.match(text):
+    if not text or UNREAD.search(text) or MISREAD.search(text) or SENTENCE.match(text):
         return None
     bare, bound = without_condition(text)
     try:
@@ -102,7 +108,7 @@ def _is_readable(value: Value) -> bool:
                 return False
             return "\\begin" not in value.text
         case Quantity():
-            return _is_readable(value.value)
+            return not value.in_symbols and _is_readable(value.value)
         case Tuple() | Collection():
             return all(any(map(_is_readable, item)) for item in value.items)
         case Equation():
@@ -120,7 +126,8 @@ def without_condition(text: str) -> tuple[str, str | None]:
         name = match["name"] or match["all"]
         has_condition = INEQUALITY.search(value) or MEMBER.match(value)
         has_name = re.search(alone(name), value)
-        if has_name and not has_condition and is_balanced(value):
+        between = text[len(value) : match.end("all") if match["all"] else match.start("name")]
+        if has_name and not has_condition and not MEANING.search(between) and is_balanced(value):  # "or x" is a value
             return value, name
     constant = CONSTANT.fullmatch(text)
     return text, constant[1] if constant else None
@@ -319,9 +326,18 @@ def _read_value(text: str) -> Readings:
     value, written = split_unit(text)
     if unit := parse_unit(written):
         return (Quantity(read_term(value), *unit),)
+    in_symbols = _read_symbols(text)
     if after:
-        return read(rest)
-    return () if is_wordy(text) else (Expression(text),)
+        return (*read(rest), *in_symbols)
+    return in_symbols if is_wordy(text) else (Expression(text), *in_symbols)
+
+
+def _read_symbols(text: str) -> Readings:
+    """A numeral with a unit in symbols; nothing for any other text."""
+    numeral, written = split_symbols(text)
+    value = read_number(numeral)
+    unit = parse_unit(written, in_symbols=True) if value else None
+    return (Quantity(value, *unit, in_symbols=True),) if value and unit else ()
 
 
 def _name(text: str) -> str | None:

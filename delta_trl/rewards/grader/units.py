@@ -59,8 +59,11 @@ unit unit
 celsius celsius °C
 fahrenheit fahrenheit °F
 kelvin kelvin K
-resistance ohm Ω
-charge coulomb
+resistance ohm Ω *
+charge coulomb C *
+magnetic tesla T *
+capacitance farad F *
+inductance henry H *
 .01 percent %
 1 radian rad
 pi/180 degree deg °
@@ -81,6 +84,9 @@ UNIT = (
 QUANTITY = re.compile(
     rf"(?P<value>.*?[\d}})\]!'a-z|])(?P<unit>\s*(?!/){UNIT}(?:\s*(?:\\cdot\s*)?{UNIT})*)\s*$", re.DOTALL
 )
+SYMBOLS = ("C", "T", "F", "H")  # these may be other names, such as of a constant
+# Where the unit of a numeral may begin, whatever its font
+BEGINNING = re.compile(r"\\(?:text|frac|Omega|mu)(?![A-Za-z])|Ω|(?<![\\A-Za-z])[A-Za-z]")
 FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")  # what follows is its angle, no unit
 CURRENCY = re.compile(r"^(-?\s*)(\\usd|[€£])\s*(.+)", re.DOTALL)
 SPELLED = (
@@ -93,8 +99,16 @@ SPELLED = (
     (r"\b(?:square|sq)\.? (\w+)|(\w+) squared\b", r"\1\2^2"),
     (r"\b(?:cubic|cu)\.? (\w+)|(\w+) cubed\b", r"\1\2^3"),
 )
+PART = r"\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+SPELLED_IN_SYMBOLS = (
+    (r"(?:\\text\s*\{\s*)?([kMGmn])(?:\s*\})?\s*(?=\\Omega)", r"\1"),
+    (r"\\mu(?![A-Za-z])\s*(?:\\text\s*\{\s*(\w+)\s*\})?", r"µ\1"),
+    (r"\\Omega(?![A-Za-z])", "Ω"),
+    SPELLED[0],
+    (rf"\\frac{PART}{PART}", r"\1/\2"),
+)
 TOKEN = re.compile(
-    r"\s*(?:(?P<word>°[CF]\b|[A-Za-zµμ]+|[€£¢°%Ω])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)"
+    r"\s*(?:(?P<word>°[CF]\b|[A-Za-zµμ]*Ω|[A-Za-zµμ]+|[€£¢°%])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)"
     r"|\\cdot(?![A-Za-z])|[*·])"
 )
 
@@ -108,9 +122,19 @@ def split_unit(text: str) -> tuple[str, str]:
     return match["value"], match["unit"]
 
 
-def parse_unit(text: str) -> tuple[sympy.Expr, sympy.Expr] | None:
-    """Factor and dimension of the unit that a text spells; None if it is not a known one."""
-    for pattern, replacement in SPELLED:
+def split_symbols(text: str) -> tuple[str, str]:
+    """A numeral and what follows it, which is its unit if it is one in symbols."""
+    beginning = BEGINNING.search(text)
+    at = beginning.start() if beginning else len(text)
+    return text[:at], text[at:]
+
+
+def parse_unit(text: str, in_symbols: bool = False) -> tuple[sympy.Expr, sympy.Expr] | None:
+    """
+    Factor and dimension of the unit that a text spells; None if it is not a known one. What may also be the name of a
+    number (`C`, `Ω`, `µ`) is one `in_symbols` only.
+    """
+    for pattern, replacement in (SPELLED_IN_SYMBOLS if in_symbols else ()) + SPELLED:
         text = re.sub(pattern, replacement, text)
     if TOKEN.sub("", text).strip():
         return None
@@ -121,7 +145,7 @@ def parse_unit(text: str) -> tuple[sympy.Expr, sympy.Expr] | None:
             sign = -1
         if word := match["word"]:
             known = UNITS.get(word) or UNITS.get(word.lower() if len(word) > 1 else "")  # 5M is not 5 m
-            if known is None:
+            if known is None or (word in SYMBOLS and not in_symbols):
                 return None
             units.append(known ** (sign * int(match["power"] or 1)))
     if not units:

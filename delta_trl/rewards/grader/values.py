@@ -58,11 +58,15 @@ def read_term(text: str) -> Term:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A value with a known unit: its factor, and the product of its dimensions."""
+    """
+    A value with a known unit: its factor, and the product of its dimensions. A unit `in_symbols` (`80 Ω`) may be
+    the name of a number, too: it is one where the gold is a numeral.
+    """
 
     value: Term
     factor: sympy.Expr
     dimension: sympy.Expr
+    in_symbols: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,10 +120,10 @@ class Equation:
 
     @functools.cached_property
     def relates_unknowns(self) -> bool:
-        """Whether the left side is an expression of unknowns, and no name or operation: `x + y`, `x^2`."""
+        """Whether the left side is an expression of unknowns, and no name or operation: `x + y`, `x^2`, not `AB`."""
         if self.sign != "=":
             return True
-        if NO_TERM.match(self.left):
+        if self.name or NO_TERM.match(self.left):
             return False
         try:
             (left,) = parse_together(self.left)

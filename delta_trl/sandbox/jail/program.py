@@ -5,9 +5,11 @@ and compares. A forged result is an answer like any other.
 """
 
 import atexit
+import builtins
 import collections
 import contextlib
 import functools
+import io
 import json
 import os
 import sys
@@ -18,6 +20,23 @@ from typing import Any
 
 from ..calls import FILE_NAME, call, compile_program, new_module
 from .confinement import RESULT, empty
+
+
+# The standard streams have descriptors in the jail, but no names.
+STREAMS: dict[str, int] = {}
+for number, name in enumerate(("stdin", "stdout", "stderr")):
+    STREAMS |= dict.fromkeys((f"/dev/{name}", f"/dev/fd/{number}", f"/proc/self/fd/{number}"), number)
+open_file = open
+
+
+@functools.wraps(open_file)
+def open_by_name(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """Python's `open`, which also finds the standard streams, as one finds a pipe: all readers share its position."""
+    number = STREAMS.get(str(file))
+    return open_file(file if number is None else os.dup(number), *args, **kwargs)
+
+
+builtins.open = io.open = open_by_name
 
 
 def run_stdin(job: dict) -> int:

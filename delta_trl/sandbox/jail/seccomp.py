@@ -1,8 +1,9 @@
 """A seccomp filter: the list of system calls that a program may make. Everything else fails with EPERM.
 
 The filter is a classic BPF program, checked by the kernel at every call. A call is allowed (`CALLS`), some for certain
-arguments only (`CONDITIONS`), or refused. No signal can be sent, not even to oneself: so a SIGKILL that the zygote has
-not sent is the machine's doing. Sources: seccomp(2), bpf(4), the kernel's unistd headers.
+arguments only (`CONDITIONS`), or refused. No signal can be sent, not even to oneself, and no limit of processor time
+can be lowered: so a SIGKILL that neither the zygote nor the promised limit has sent is the machine's doing. Sources:
+seccomp(2), bpf(4), the kernel's unistd headers.
 """
 
 import ctypes
@@ -11,6 +12,7 @@ import fcntl
 import functools
 import os
 import platform
+import resource
 import socket
 import struct
 import termios
@@ -63,6 +65,8 @@ ALL_BITS = 0xFFFFFFFF
 CLONE_THREAD = 0x10000
 SOCK_TYPE_MASK = 0xF
 ITSELF = 0  # as a process id
+# All but the two beyond which the kernel kills a process by SIGKILL: the first, and the last
+LIMITS = tuple(range(resource.RLIMIT_CPU + 1, resource.RLIMIT_RTTIME))
 TERMINAL_QUESTIONS = (
     termios.TCGETS, termios.TIOCGWINSZ, termios.FIONREAD, termios.FIONBIO, termios.FIONCLEX, termios.FIOCLEX,
 )  # fmt: skip
@@ -90,7 +94,7 @@ CONDITIONS = {
     "clone": [Condition(0, (CLONE_THREAD,), mask=CLONE_THREAD)],
     "ioctl": [Condition(1, TERMINAL_QUESTIONS)],
     "fcntl": [Condition(1, FCNTL_COMMANDS)],
-    "prlimit64": [Condition(0, (ITSELF,))],
+    "prlimit64": [Condition(0, (ITSELF,)), Condition(1, LIMITS)],
     # A datagram pair could be connected to the host's sockets, a stream pair cannot.
     "socketpair": [Condition(0, (socket.AF_UNIX,)), Condition(1, (socket.SOCK_STREAM,), mask=SOCK_TYPE_MASK)],
     # without an address

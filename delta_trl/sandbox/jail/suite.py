@@ -25,6 +25,8 @@ TESTS_FILE = "/tests/test_solution.py"  # not where the program can write: tests
 NAN = re.compile(r"(?<![a-z])(?:is_?)?nan", re.IGNORECASE)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CHECK = "check"  # what HumanEval's tests call their function
+# `patch("builtins.input")`: what the tests replace in their process, the program does not see
+REPLACED = re.compile(r"\b(?:builtins[^\w\n]{1,4}(?:input|print|open)\b|sys[^\w\n]{1,4}stdin)")
 PYTEST_NAME = re.compile(r"pytest\.(?:mark\.)?\w+")
 # Names that tests use without importing them, since many programs import them. The tests get their own.
 HELPERS: dict[str, Any] = {}
@@ -132,7 +134,10 @@ class Source:
         cleaned = Cleaned()
         modules = [cleaned.visit(ast.parse(text)) for text in texts]
         nodes = [node for module in modules for node in ast.walk(module)]
-        read, bound = global_names(map(ast.unparse, modules))
+        sources = list(map(ast.unparse, modules))
+        if replaced := REPLACED.search("\n".join(sources)):
+            raise UnusableError(f"they replace {replaced[0]}, which the program's process does not see")
+        read, bound = global_names(sources)
         called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
         self.setup, *self.units = [Unit(module, functions_to_run(module, read, entry_point)) for module in modules]
         self.entry_point = entry_point

@@ -1,0 +1,79 @@
+"""Whether an answer is copied from the prompt: restating a problem does not solve it."""
+
+import functools
+import re
+
+from .grader.extraction import MAX_ANSWER_LENGTH, content_text
+from .grader.forms import operations
+from .grader.normalization import normalize
+from .grader.numerals import exact
+from .grader.words import split_label
+
+
+# What stands between formulas, from the largest parts to the smallest. A word after a number may be its unit.
+DELIMITER = re.compile(r"\$+|\\[()\[\]]|\n")
+WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")
+WORD_NO_UNIT = re.compile(rf"(?<!\d)(?<!\d ){WORD.pattern}")
+PROSE = re.compile(rf"{WORD.pattern} {WORD.pattern}")
+CLAUSE_END = re.compile(r"[,;:?]|\.(?!\d)")
+SIDES = re.compile(r"=|<|>|\\(?:le|ge|neq|leq|geq|approx)(?![A-Za-z])")
+# A value and its unit
+QUANTITY = re.compile(
+    r"(.*?)(?:\s*+(?:\\text\s*+\{[^{}]*+\}|[%°/]|\^\\circ|\\(?:usd|mu|Omega)(?![A-Za-z])|\^\s?\{?-?\d\}?"
+    r"|(?<![\\A-Za-z])[A-Za-z]{2,}+|(?<=[\s/])[A-Za-z](?![A-Za-z])))*+",
+    re.DOTALL,
+)
+TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:\.\d+)?|\.\d+|\S")
+UNORDERED = r"( ) [ ] { } \lbrace \rbrace + * \cdot \times , 0 \text".split()
+DIVISION = (r"\frac", r"\div", ":")
+
+
+def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
+    """
+    Whether an answer, or its last side, stands in the prompt: a formula with an operation in it, however it is
+    arranged, or a numeral or a quantity. What the gold has itself is no copy, nor is the letter of a choice.
+    """
+    if split_label(gold)[0] is not None:
+        return False
+    whole = normalize(answer)
+    sides = SIDES.split(whole)
+    asked = _formulas(prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt)))
+    numeral = _numeral(sides[-1])
+    golds = list(filter(None, map(_numeral, SIDES.split(normalize(gold)))))
+    if numeral and golds and _terms(sides[-1]) in asked:
+        return _terms(numeral) not in map(_terms, golds)
+    written = {_terms(text) for text in (whole, sides[-1]) if operations(text)}
+    own = {_terms(side) for side in sides if operations(side)}
+    return bool(written & asked) and not own & _formulas(gold)
+
+
+@functools.lru_cache(maxsize=256)
+def _formulas(text: str) -> set[tuple[str, ...]]:
+    """The terms of all formulas, numerals and quantities in a text, and of their sides."""
+    formulas = {text}
+    for between in (DELIMITER, WORD_NO_UNIT, WORD, CLAUSE_END, SIDES):
+        formulas |= {part for formula in formulas for part in between.split(formula)}
+    formulas = {text for text in formulas if 2 < len(text) <= MAX_ANSWER_LENGTH and not PROSE.search(text)}
+    return set(map(_terms, formulas))
+
+
+def _terms(formula: str) -> tuple[str, ...]:
+    """The sorted tokens of a formula, numbers by their value, without brackets, product signs and plus signs."""
+    tokens = map(_by_value, TOKEN.findall(normalize(formula)))
+    return tuple(sorted(token for token in tokens if token not in UNORDERED))
+
+
+def _by_value(token: str) -> str:
+    """One spelling for numbers that are equal, and for all signs of division."""
+    value = exact(token)
+    if value is None:
+        return "/" if token in DIVISION else token
+    return str(value)
+
+
+def _numeral(text: str) -> str | None:
+    """The numeral of a text that is one, with or without a unit; None for any other text."""
+    amount = text.replace("\\usd", "").strip()
+    quantity = QUANTITY.fullmatch(amount)
+    assert quantity is not None  # the value may be everything
+    return next((value for value in (amount, quantity[1]) if exact(value) is not None), None)
