@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 from accelerate.logging import get_logger
 from accelerate.utils import gather_object
+from torch.utils.data import DataLoader
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 from trl import GRPOTrainer
 
@@ -71,7 +72,6 @@ class SafeCheckpoints(GRPOTrainer):
 
     dataset_name: str | None = None
     recipe: dict = {}  # noqa: RUF012 (replaced, never changed)
-    _sampler: Iterable = ()  # of the training data; a stream has none
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -117,10 +117,6 @@ class SafeCheckpoints(GRPOTrainer):
                 _refuse(checkpoint, f"on process {number}, {part}. All nodes need a shared folder")
         return checkpoint
 
-    def _get_train_sampler(self, *args, **kwargs):
-        self._sampler = super()._get_train_sampler(*args, **kwargs)
-        return self._sampler
-
     def _run_epoch(self, *args, **kwargs):
         if self.state.global_step >= self.state.max_steps:
             # transformers checks after each step, and would take one step too many
@@ -129,8 +125,9 @@ class SafeCheckpoints(GRPOTrainer):
         epochs_trained = kwargs["epochs_trained"]
         if kwargs["epoch"] == epochs_trained:
             # TRL's sampler draws a new order for each epoch, and starts anew in a resumed run
+            sampler = sampler_of(kwargs["train_dataloader"])
             for _ in range(epochs_trained):
-                next(iter(self._sampler), None)
+                next(iter(sampler), None)
         super()._run_epoch(*args, **kwargs)
 
     def _save_checkpoint(self, model, trial):
@@ -178,6 +175,13 @@ class SafeCheckpoints(GRPOTrainer):
                 file = _file_of(part, checkpoint)
                 if file.is_file():
                     part.load_state_dict(torch.load(file, map_location="cpu"))
+
+
+def sampler_of(dataloader: DataLoader) -> Iterable:
+    """The sampler of training data; a stream has none."""
+    batches = dataloader.batch_sampler
+    batches = getattr(batches, "batch_sampler", batches)  # accelerate wraps them for several processes
+    return getattr(batches, "sampler", ())
 
 
 def _file_of(part: CheckpointPart, checkpoint: str | Path) -> Path:
