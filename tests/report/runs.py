@@ -13,11 +13,12 @@ from delta_trl.report.token_log.records import write_records
 TEXTS = [" the", " x", "\n", ".", " 数", "é"]
 
 
-def write_history(path: Path, steps: Sequence[int], **logged: list[float]) -> None:
-    """A trainer state with what was logged at some steps."""
+def write_history(path: Path, steps: Sequence[int], **logged: list[float]) -> Path:
+    """A trainer state with what was logged at some steps; NaN where it was not."""
     history = pd.DataFrame({"step": steps, **logged}).to_dict("records")
     path.mkdir(parents=True, exist_ok=True)
     (path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    return path
 
 
 def completion(tokens: list[str], advantage: float = 1.0, **changes) -> dict:
