@@ -106,6 +106,7 @@ def numbers(samples: np.ndarray) -> dict:
     means = problem_means(rewards)
     return {
         "problems": len(rewards),
+        "scored_problems": int(means.notna().sum()),
         "avg_at_k": number(means.mean()),
         "interval": list(map(number, bootstrap_interval(means))),
         "pass_at_k": passes,

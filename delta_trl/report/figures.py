@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..evaluation.seed_statistics import Paired
 from .reader import Run
 
 
@@ -20,6 +21,7 @@ LEAST_SPAN = 0.2  # of a vertical axis, so that noise does not fill it
 MARGIN = 1.12  # a vertical axis is so many times as long as its curves need
 BINS = 24  # of positions, and of steps
 MIN_BIN = 10  # tokens; fewer say little
+ROW = 44  # height of a difference
 SERIES = 8  # styles of curves
 STEP = "optimiser step"
 
@@ -123,6 +125,40 @@ def rewards_of(run: Run, in_evaluation: bool) -> pd.Series:
     if not in_evaluation:
         return run.logged("reward")
     return pd.DataFrame({key: run.logged(key) for key in run.evaluations}).mean(axis=1)
+
+
+@dataclass
+class Differences:
+    """
+    A figure of differences, one row for each of `pairs`: a point for each seed, the mean and its interval.
+
+    Attributes:
+        title, caption, x_title (`str`): As in [`Plot`].
+        pairs (`list[Paired]`): What is shown.
+        rule (`str`): What the arms are taken from.
+        across ([`Axis`]): The axis of differences.
+        height (`int`): Of the view box.
+    """
+
+    title: str
+    caption: str
+    x_title: str
+    pairs: list[Paired]
+    rule: str
+    across: Axis
+    height: int
+
+
+def differences_plot(outcome: str, rule: str, pairs: Sequence[Paired]) -> Differences:
+    """The differences between a rule and the other arms, by seed."""
+    ends = [0.0]
+    for one in pairs:
+        ends += [*one.by_seed, one.mean - one.half, one.mean + one.half]
+    margin = max(np.ptp(ends), 0.01) / 20
+    across = Axis(min(ends) - margin, max(ends) + margin, LEFT, WIDTH - RIGHT)
+    caption = "a dot for each seed; the bar is the mean with its 95 % interval, uncorrected"
+    height = ROW * len(pairs) + BOTTOM
+    return Differences("Differences", caption, f"difference in {outcome}", list(pairs), rule, across, height)
 
 
 def coefficients_plot(tokens: pd.DataFrame) -> Plot | None:

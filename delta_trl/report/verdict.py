@@ -216,9 +216,9 @@ JUDGEMENTS = (
     Judgement(
         "Credit",
         sides,
-        "By step, winners' mean is {0.won[mean]:.2f} ({0.won[min]:.2f} to {0.won[max]:.2f}) and losers' "
-        "{0.lost[mean]:.2f} ({0.lost[min]:.2f} to {0.lost[max]:.2f}); {0.share[mean]:.0%} of the variance "
-        "({0.share[min]:.0%} to {0.share[max]:.0%}) lies between the sides.",
+        "Mean of a step: winners {0.won[mean]:.2f} ({0.won[min]:.2f} to {0.won[max]:.2f}), losers {0.lost[mean]:.2f} "
+        "({0.lost[min]:.2f} to {0.lost[max]:.2f}). Of a step's variance, {0.share[mean]:.0%} ({0.share[min]:.0%} to "
+        "{0.share[max]:.0%}) lies between the sides.",
         lambda x: x.share["mean"] >= 0.8,
         "It mostly reweights one side against the other, and hardly tells tokens of one side apart.",
     ),

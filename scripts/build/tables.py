@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from delta_trl.evaluation.paired import t_test
+from delta_trl.evaluation.seed_statistics import t_test
 
 from ..benchmarks.overhead import MODES
 from ..studies.contrasts import compare, shown, table

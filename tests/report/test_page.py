@@ -199,6 +199,18 @@ def test_the_page_stays_small(tmp_path, monkeypatch):
     assert "recorded groups are shown" not in page.read_text()
 
 
+def test_equal_completions_stand_there_once(tmp_path):
+    """Those whose credit differs do not."""
+    tokens = ["7", "+", "3"]
+    winners = [runs.completion(tokens), runs.completion(["10"]), runs.completion(tokens)]
+    losers = [runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, x]) for x in (1.0, 1.1, 1.001)]
+    runs.write_completions(tmp_path, winners + losers)
+    html = write_report(tmp_path, tmp_path / "report.html").read_text()
+    assert re.findall("<h3>(.*?)</h3>", html) == ["Winners (3)", "Losers (3)"]
+    facts = re.findall(r"<article><p>(.*?)</p>", html)
+    assert ["2 equal ones" in one for one in facts] == [True, False, True, False]
+
+
 def groups_of(*lengths: int) -> list[Group]:
     """Groups of 16 completions of so many tokens."""
     return [Group(0, "", [SimpleNamespace(tokens=range(length))] * 16) for length in lengths]

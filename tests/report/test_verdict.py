@@ -114,8 +114,8 @@ def test_credit_between_the_sides_is_that_of_whole_batches(tmp_path, share, warn
     }
     runs.write_history(tmp_path, range(3), **logged)
     said = by_rule(tmp_path)["Credit"]
-    assert "winners' mean is 1.00 (0.80 to 1.20) and losers' 1.00 (0.90 to 1.10); " in said
-    assert f"{share:.0%} of the variance ({share - 0.1:.0%} to {share + 0.1:.0%}) lies" in said
+    assert "winners 1.00 (0.80 to 1.20), losers 1.00 (0.90 to 1.10)." in said
+    assert f"variance, {share:.0%} ({share - 0.1:.0%} to {share + 0.1:.0%}) lies" in said
     assert said.startswith("! ") == warns
 
 

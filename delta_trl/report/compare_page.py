@@ -1,4 +1,4 @@
-"""What the runs of a comparison reached, what can be said of it, and the files that say so."""
+"""What the runs of a comparison reached, what can be said of it, and the files that say so, a page among them."""
 
 import math
 from collections.abc import Sequence
@@ -10,17 +10,39 @@ import numpy as np
 import pandas as pd
 
 from ..arguments.errors import UsageError
-from ..evaluation.paired import Paired, conclusion, pair
 from ..evaluation.results import mean, number, read_results, table
+from ..evaluation.seed_statistics import Paired, conclusion, pair
 from ..files import write_atomically, write_json
-from .figures import arms_plot
-from .page import write_page
+from .figures import arms_plot, differences_plot
+from .page import write_page, write_report
 from .reader import Run, read_run
 
 
 # From the best evidence to the weakest. The first one that a comparison has is its primary outcome.
 OUTCOMES = ("accuracy", "eval_reward", "training_reward", "training_reward_at_end")
 BENCHMARKS = "benchmarks"  # folder of a run with the results of `delta-trl eval`
+BEFORE = "before"  # folder of a comparison with those of the model that all runs begin with
+SHOWN = ("model_name_or_path", "dataset_name", "benchmarks")  # of the settings, at the head
+
+
+def accuracy_in(folder: Path) -> float:
+    """Over all problems of the benchmarks in a folder, as in the table of `delta-trl eval`; NaN without any."""
+    results = pd.DataFrame([read_results(path)["results"] for path in folder.glob("*.json")])
+    if results.empty:
+        return math.nan
+    scored = results["scored_problems"]
+    sums = results["avg_at_k"].astype(float) * scored
+    return float(sums.sum() / scored.sum())
+
+
+def reached_before(folder: Path, runs: Sequence[Run]) -> dict[str, float]:
+    """What the model reached before training, by the names of `OUTCOMES`, as far as it was evaluated then."""
+    evaluated = []
+    for run in runs:
+        for key in run.evaluations:
+            evaluated.append(run.logged(key).get(0, math.nan))
+    found = {"accuracy": accuracy_in(folder / BEFORE), "eval_reward": pd.Series(evaluated, dtype=float).mean()}
+    return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 def outcomes_of(run: Run, names: Sequence[str]) -> dict[str, float]:
@@ -36,10 +58,9 @@ def outcomes_of(run: Run, names: Sequence[str]) -> dict[str, float]:
     if run.evaluations:
         last = [run.logged(key).iloc[-1] for key in run.evaluations]
         found["eval_reward"] = np.mean(last)
-    files = (run.path / BENCHMARKS).glob("*.json")
-    results = pd.DataFrame([read_results(path)["results"] for path in files])
-    if len(results):  # each problem counts once, as in the table of `delta-trl eval`
-        found["accuracy"] = np.average(results["avg_at_k"], weights=results["problems"])
+    accuracy = accuracy_in(run.path / BENCHMARKS)
+    if not math.isnan(accuracy):
+        found["accuracy"] = accuracy
     missing = [name for name in names if name not in found]
     if missing:
         raise UsageError(
@@ -49,9 +70,15 @@ def outcomes_of(run: Run, names: Sequence[str]) -> dict[str, float]:
     return {name: float(found[name]) for name in names}
 
 
+def minutes_of(run: Run) -> float:
+    """How long a run trained, with generation; also if it was resumed."""
+    steps = max(entry["step"] for entry in run.history)
+    return run.logged("step_time").mean() * steps / 60
+
+
 def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], left_out: dict[int, str]) -> str:
     """
-    Write compare.md, compare.json and compare.html. Returns the text of compare.md.
+    Write compare.md, compare.json and compare.html, and the report of each run. Returns the text of compare.md.
 
     Args:
         folder (`Path`): That of the comparison.
@@ -68,11 +95,17 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
     planned = len(plan["seeds"])
     runs = {}
     reached = {}
-    means = [["arm", *names]]
     for arm in plan["arms"]:
         runs[arm] = [read_run(folder / f"seed-{seed}" / arm) for seed in seeds]
         reached[arm] = pd.DataFrame([outcomes_of(run, names) for run in runs[arm]])
-        means.append([arm, *map(mean, reached[arm].mean())])
+    every_run = [run for of_arm in runs.values() for run in of_arm]
+    before = reached_before(folder, every_run)
+    means = [["arm", *names, "minutes"]]
+    if before:
+        means.append(["before training", *(mean(before[name]) if name in before else "" for name in names), ""])
+    for arm, found in reached.items():
+        minutes = np.mean([minutes_of(run) for run in runs[arm]])
+        means.append([arm, *map(mean, found.mean()), f"{minutes:.1f}"])
     tables = [means]
     pairs: list[Paired] = []
     waiting = planned - len(seeds) - len(left_out)
@@ -83,31 +116,44 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
     else:
         judged = {arm: found[primary].tolist() for arm, found in reached.items()}
         pairs = pair(judged, rule)
-        says = f"Judged by {primary}: {conclusion(rule, pairs)}"
+        says = f"Judged by {primary}: {conclusion(rule, pairs, judged)}"
         tables.append(differences(primary, rule, pairs))
-    of_seeds = ", ".join(map(str, seeds))
-    notes = [f"Means over seeds {of_seeds}.", *left_out.values()]
+    settings = {name: plan["settings"].get(name) for name in SHOWN}
+    head = {**settings, "seeds": ", ".join(map(str, seeds))}
+    notes = ["Means over the seeds; minutes are those of a run's training.", *left_out.values()]
+    reports: dict[str, dict[int, str]] = {}
+    for arm, of_arm in runs.items():
+        reports[arm] = {}
+        for run, seed in zip(of_arm, seeds, strict=True):
+            path = write_report(run.path, run.path / "report.html")
+            reports[arm][seed] = path.relative_to(folder).as_posix()
 
-    parts = ["# Comparison of token credit", says, *map(table, tables), *notes, ""]
-    text = "\n\n".join(parts)
+    described = ", ".join(f"{name} {value}" for name, value in head.items() if value)
+    parts = ["# Comparison of token credit", described, *map(table, tables), says, *notes]
+    text = "\n\n".join([*parts, ""])
     write_atomically(text.encode(), folder / "compare.md")
     content = {
         "says": says,
         "seeds": seeds,
         "left_out": left_out,
+        "before": before,
         "means": {arm: found.mean().to_dict() for arm, found in reached.items()},
         "reached": {arm: found.to_dict("list") for arm, found in reached.items()},
         "differences": [{**asdict(one), "p": number(one.p)} for one in pairs],
     }
     write_json(content, folder / "compare.json")
+    curves = arms_plot(runs, in_evaluation=primary == "eval_reward")
     write_page(
         "compare.html.j2",
         folder / "compare.html",
         title=folder.resolve().name,
+        settings={name: value for name, value in head.items() if value},
         verdict=says,
         tables=tables,
         notes=notes,
-        plots=[arms_plot(runs)],
+        plots=[curves] if curves else [],
+        differences=differences_plot(primary, rule, pairs) if pairs else None,
+        reports=reports,
     )
     return text
 
@@ -118,11 +164,5 @@ def differences(primary: str, rule: str, pairs: Sequence[Paired]) -> list[list[s
     for one in pairs:
         low = one.mean - one.half
         high = one.mean + one.half
-        cells = [
-            f"{rule} - {one.arm}",
-            f"{one.mean:+.3f}",
-            f"{low:+.3f} to {high:+.3f}",
-            f"{one.p:.2g}",
-        ]
-        rows.append(cells)
+        rows.append([f"{rule} - {one.arm}", f"{one.mean:+.3f}", f"{low:+.3f} to {high:+.3f}", one.test])
     return rows
