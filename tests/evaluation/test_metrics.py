@@ -45,6 +45,13 @@ def test_interval_of_ten_problems_by_enumeration():
     assert bootstrap_interval(means) == pytest.approx(tuple(x / 10 for x in expected))
 
 
+def test_problems_with_the_same_prompt_are_drawn_together():
+    """Copies say nothing new: the interval is that of one of each."""
+    means = pd.Series(np.random.default_rng(0).normal(size=20))
+    assert bootstrap_interval(pd.concat([means] * 3)) == pytest.approx(bootstrap_interval(means))
+    assert np.isnan(bootstrap_interval(pd.Series(range(20), index=[*range(9)] + [8] * 11))).all()
+
+
 @pytest.mark.parametrize(
     "values",
     [
