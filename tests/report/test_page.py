@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from html import unescape
 from types import SimpleNamespace
@@ -11,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 from delta_trl.report import read_run, write_report
 from delta_trl.report.completions import evenly, token_limit
@@ -303,13 +300,6 @@ def test_coefficients_by_side_and_position():
     np.testing.assert_allclose(won.points[["x", "y", "low", "high"]], expected)
     np.testing.assert_allclose(lost.points.y, 0.9)
     assert coefficients_plot(winners[: 4 * 48]) is None
-
-
-@pytest.mark.slow  # what the README's picture is made with
-def test_picture(run_dir, tmp_path, browser):
-    command = [sys.executable, "-m", "scripts.build.report_picture", run_dir, tmp_path / "report.png"]
-    subprocess.run([*map(str, command)], check=True)
-    assert Image.open(tmp_path / "report.png").width > 300
 
 
 def agents_page(tmp_path):
