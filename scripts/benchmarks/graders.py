@@ -2,8 +2,8 @@
 
     python -m scripts.benchmarks.graders --output scripts/benchmarks/results/graders.json
 
-The rows are ours, and `math_reward` was mended on them; the other graders never saw them. Golds are given to
-math-verify in a box, as its documentation has it; to TRL's reward they are given bare and in a box.
+The rows are ours, and `math_reward` was mended on them; the other graders never saw them. These get their golds in a
+box: without one, TRL's `accuracy_reward` cannot read a third of them.
 """
 
 import argparse
@@ -38,18 +38,13 @@ def of_math_verify(completion: str, gold: str, prompt: str) -> float:
 
 
 def of_trl(completion: str, gold: str, prompt: str) -> float | None:
-    return accuracy_reward([[{"role": "assistant", "content": completion}]], [gold])[0]
-
-
-def of_trl_boxed(completion: str, gold: str, prompt: str) -> float | None:
-    return of_trl(completion, boxed(gold), prompt)
+    return accuracy_reward([[{"role": "assistant", "content": completion}]], [boxed(gold)])[0]
 
 
 GRADERS = {
-    "`math_reward`": of_math_reward,
-    "math-verify, gold in a box": of_math_verify,
-    "TRL's `accuracy_reward`, gold in a box": of_trl_boxed,
-    "TRL's `accuracy_reward`": of_trl,
+    "math_reward": of_math_reward,
+    "math-verify": of_math_verify,
+    "accuracy_reward": of_trl,
 }
 
 

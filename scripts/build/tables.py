@@ -36,6 +36,7 @@ PAGES = (
     "README.md",
     "docs/audit.md",
     "docs/cost.md",
+    "docs/recipes.md",
     "scripts/studies/README.md",
     "scripts/studies/docs/stability.md",
     "scripts/studies/docs/token_gradients.md",
@@ -165,14 +166,24 @@ def coefficients(_: str, *names: str) -> str:
     return f"{min(shares):.1%} to {max(shares):.1%}"
 
 
-def graders(_: str) -> str:
-    content = json.loads((BENCHMARKS / "graders.json").read_text())
-    kinds = ("wrong, scored 1", "right, scored 0", "without a score")
+def by_model(_: str, name: str) -> str:
+    """Seconds and memory of GRPOTrainer and DelTA, for each case that has both."""
     rows = []
-    for name, counts in content["graders"].items():
-        cells = [str(counts.get(kind, 0)) for kind in kinds]
-        rows.append([name, *cells])
-    return table([f"of {content['answers']:,} labelled answers", *kinds], rows)
+    for options, mode, variants in measured(name):
+        if "delta" in variants:
+            cells = []
+            for variant in ("grpo", "delta"):
+                one = variants[variant]
+                gigabytes = one["peak_memory_mb"] * 2**20 / 1e9
+                cells.append(f"{one['seconds']['median']:.1f} s, {gigabytes:.1f} GB")
+            rows.append([described(options, mode), *cells])
+    return table(["", "`GRPOTrainer`", "DelTA"], rows)
+
+
+def graders(_: str, name: str, kind: str) -> str:
+    """How many answers a grader misjudges in one way."""
+    counts = json.loads((BENCHMARKS / "graders.json").read_text())["graders"]
+    return str(counts[name].get(kind, 0))
 
 
 # --- scripts/studies/results ----------------------------------------------------------------------------------------
@@ -204,7 +215,8 @@ def contrasts(text: str) -> str:
     for row in rows:
         name = row[0] or name
         outcome = row[1] or outcome
-        row[-1] = shown(entry_of(name, outcome, *row[2:4]))
+        task = row[3].split(",")[0]  # what follows is for the reader
+        row[-1] = shown(entry_of(name, outcome, row[2], task))
     return table(titles, rows)
 
 
@@ -289,7 +301,7 @@ def stability(_: str) -> str:
 FUNCTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
-        *(overhead, by_prompt, ratio, coefficients, graders, contrasts, contrast, study),
+        *(overhead, by_prompt, by_model, ratio, coefficients, graders, contrasts, contrast, study),
         *(audit, audit_count, token_gradients, stability),
     )
 }

@@ -1,10 +1,13 @@
 """What the pages say is what the files of results say."""
 
+import json
 import re
 
 import pytest
 
-from scripts.build.tables import FUNCTIONS, PAGES, ROOT, rewritten
+from scripts.build.tables import BENCHMARKS, FUNCTIONS, PAGES, ROOT, rewritten
+
+from ...corpus.answers import labelled_answers
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -18,6 +21,15 @@ def test_a_page_says_what_its_files_say(name):
 def test_every_function_has_a_page():
     pages = "".join((ROOT / name).read_text() for name in PAGES)
     assert set(re.findall(r"<!-- begin (\w+)", pages)) == set(FUNCTIONS)
+
+
+def test_errors_of_our_grader_are_those_that_its_labelled_answers_name():
+    """If not: python -m scripts.benchmarks.graders --output scripts/benchmarks/results/graders.json."""
+    known = [case for case in labelled_answers() if case.get("known", case["label"]) != case["label"]]
+    too_high = [case for case in known if case["known"] == 1]
+    content = json.loads((BENCHMARKS / "graders.json").read_text())
+    ours = content["graders"]["math_reward"]
+    assert (sum(ours.values()), ours["wrong, scored 1"]) == (len(known), len(too_high))
 
 
 def test_wrong_figures_are_replaced():
