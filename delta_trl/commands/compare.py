@@ -186,7 +186,9 @@ def begin(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> None:
 def evaluate_before(folder: Path, runs: list[SeedRun], command: list[str]) -> None:
     """Evaluate the model that all runs begin with, once. Says nothing of a failure: after a run it comes again."""
     if not all((folder / BEFORE / path.name).is_file() for path in runs[0].results):
-        with (folder / f"{BEFORE}.log").open("a") as log:
+        path = folder / f"{BEFORE}.log"
+        print(f"Evaluating the model before training. The log: {path}", flush=True)
+        with path.open("a") as log:
             subprocess.call(command, stdout=log, stderr=log)
 
 

@@ -22,7 +22,7 @@ from .reader import Run, read_run
 OUTCOMES = ("accuracy", "eval_reward", "training_reward", "training_reward_at_end")
 BENCHMARKS = "benchmarks"  # folder of a run with the results of `delta-trl eval`
 BEFORE = "before"  # folder of a comparison with those of the model that all runs begin with
-SHOWN = ("model_name_or_path", "dataset_name", "benchmarks")  # of the settings, at the head
+SHOWN = ("model_name_or_path", "dataset_name", "benchmarks", "seeds")  # at the head
 
 
 def accuracy_in(folder: Path) -> float:
@@ -118,8 +118,10 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         pairs = pair(judged, rule)
         says = f"Judged by {primary}: {conclusion(rule, pairs, judged)}"
         tables.append(differences(primary, rule, pairs))
-    settings = {name: plan["settings"].get(name) for name in SHOWN}
-    head = {**settings, "seeds": ", ".join(map(str, seeds))}
+    head = {}
+    for name, value in {**plan["settings"], "seeds": seeds}.items():
+        if name in SHOWN and value:
+            head[name] = ", ".join(map(str, value)) if isinstance(value, list) else value
     notes = ["Means over the seeds; minutes are those of a run's training.", *left_out.values()]
     reports: dict[str, dict[int, str]] = {}
     for arm, of_arm in runs.items():
@@ -128,7 +130,7 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
             path = write_report(run.path, run.path / "report.html")
             reports[arm][seed] = path.relative_to(folder).as_posix()
 
-    described = ", ".join(f"{name} {value}" for name, value in head.items() if value)
+    described = "; ".join(f"{name}: {value}" for name, value in head.items())
     parts = ["# Comparison of token credit", described, *map(table, tables), says, *notes]
     text = "\n\n".join([*parts, ""])
     write_atomically(text.encode(), folder / "compare.md")
@@ -147,7 +149,7 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         "compare.html.j2",
         folder / "compare.html",
         title=folder.resolve().name,
-        settings={name: value for name, value in head.items() if value},
+        settings=head,
         verdict=says,
         tables=tables,
         notes=notes,

@@ -93,7 +93,7 @@ def described(options: dict, mode: str) -> str:
         parts.append("bfloat16")
     if options.get("lora"):
         parts.append("LoRA")
-    parts.append("{completions} × {tokens}".format(**options))
+    parts.append("{completions} × {tokens:,}".format(**options))
     if options["lengths"] == "lognormal":
         parts.append("log-normal")
     if options.get("micro_batch"):
@@ -112,7 +112,7 @@ def times_grpo(variants: dict[str, dict], variant: str) -> str:
 
 def overhead(_: str, *names: str) -> str:
     """What every variant of some files took."""
-    titles = ["", "variant", "s per rollout batch", "× GRPO", "tokens/s", "coefficients, s", "extra passes", "peak GB"]
+    titles = ["", "variant", "s per rollout batch", "× GRPO", "coefficients, s", "extra passes", "peak GB"]
     rows = []
     for name in names:
         for options, mode, variants in measured(name):
@@ -125,7 +125,6 @@ def overhead(_: str, *names: str) -> str:
                     variant,
                     f"{seconds:.2f}",
                     times_grpo(variants, variant),
-                    f"{one['tokens_per_second']:,.0f}",
                     f"{one['credit_seconds']:.3f}" if one["credit_seconds"] else "",
                     f"{one['extra_forward_passes']:.0f}",
                     f"{gigabytes:.2f}",
@@ -176,7 +175,8 @@ def by_model(_: str, name: str) -> str:
                 one = variants[variant]
                 gigabytes = one["peak_memory_mb"] * 2**20 / 1e9
                 cells.append(f"{one['seconds']['median']:.1f} s, {gigabytes:.1f} GB")
-            rows.append([described(options, mode), *cells])
+            name, _, _ = described(options, mode).partition(", log-normal")
+            rows.append([name, *cells])
     return table(["", "`GRPOTrainer`", "DelTA"], rows)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_trl.evaluation.metrics import bootstrap_interval, pass_at_k, problem_means
+from delta_trl.evaluation.results import numbers
 
 
 NAN = float("nan")
@@ -30,6 +31,14 @@ def test_avg_at_k_and_pass_at_k(rows, k):
             passes.append(np.mean([1.0 in subset for subset in subsets]) if subsets else NAN)
     assert problem_means(np.array(rows)).mean() == pytest.approx(np.mean(means))
     assert pass_at_k(np.array(rows), k) == pytest.approx(np.mean(passes), nan_ok=True)
+
+
+def test_problems_without_a_score_are_counted_and_left_out():
+    rewards = np.array([[1.0, 0.0], [NAN, NAN], [1.0, 1.0]])
+    found = numbers(np.stack([rewards, np.ones((3, 2)), np.zeros((3, 2))]), ["a", "b", "c"])
+    assert (found["problems"], found["scored_problems"], found["unscored"]) == (3, 2, 2)
+    assert found["avg_at_k"] == pytest.approx(0.75)
+    assert found["no_interval"] == "fewer than 10 prompts"
 
 
 def test_nothing_is_scored():

@@ -56,7 +56,7 @@ def test_the_table_begins_before_training(compared):
     assert rows[0] == ["arm", "eval_reward", "training_reward", "training_reward_at_end", "minutes"]
     assert rows[2] == ["before training", "0.250", "", "", ""]
     assert rows[3] == ["none", "0.500", "0.400", "0.500", "2.0"]
-    assert "model_name_or_path my/model, dataset_name my/data, seeds 0, 1, 2" in text
+    assert "model_name_or_path: my/model; dataset_name: my/data; seeds: 0, 1, 2\n" in text
 
 
 def test_the_page_of_a_comparison(compared, open_page):
