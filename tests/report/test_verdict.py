@@ -49,6 +49,7 @@ RISE = np.linspace(0.2, 0.8, 50).tolist()
         (RISE + RISE[::-1], True),  # all that was won
         (RISE + RISE[:15:-1], True),  # more than half of it
         (RISE + RISE[:40:-1], False),
+        ([0.0] * 10 + [0.8] * 180 + [0.45] * 10, False),  # less than half of what was won
         (RISE, False),
         (RISE[::-1], True),
         ([0.52] * 50 + [0.5] * 50, False),  # a small effect
@@ -66,15 +67,20 @@ def test_a_collapse_says_what_the_reward_was(tmp_path):
 
 @pytest.mark.parametrize("count", [15, 60, 300])
 def test_noise_is_rarely_a_loss(count):
-    """Of 300 flat series with the noise of 128 completions, and of 300 slow waves (AR 0.9) of a tenth of the mean."""
+    """
+    Of 300 flat series with the noise of 128 completions, around a half and around 0, and of 300 slow waves (AR 0.9) of
+    a tenth of the mean.
+    """
     rng = np.random.default_rng(0)
-    called = {"noise": 0, "waves": 0}
+    called = {"noise": 0, "waves": 0, "around 0": 0}
     for _ in range(300):
         noise = rng.normal(size=count + 50)
         waves = pd.Series(noise).ewm(alpha=0.1).mean()[50:] / 0.23  # of deviation 1
         called["noise"] += course(pd.Series(0.5 + 0.044 * noise[50:]), max(3, count // 10)).is_lost
         called["waves"] += course(0.5 + 0.05 * waves, max(3, count // 10)).is_lost
+        called["around 0"] += course(pd.Series(noise[50:]), max(3, count // 10)).is_lost
     assert called["noise"] == 0
+    assert called["around 0"] <= 60
     assert called["waves"] <= 15
 
 
