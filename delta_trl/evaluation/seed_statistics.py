@@ -79,11 +79,15 @@ def power(shift: float, df: int, p: float) -> float:
 
     The standard error is estimated: its estimate is s times as large, where df s² has a χ² distribution.
     """
-    s = np.linspace(0.0, 1 + 10 / math.sqrt(2 * df), 4001)[1:]
+    most = 1 + 10 / math.sqrt(2 * df)
+    s = np.linspace(0.0, most, 4001)[1:]
     log_density = (df - 1) * np.log(s) - df * s**2 / 2
     density = np.exp(log_density - log_density.max())
-    least = critical_t(p, df) * s
-    found = [NORMAL.cdf(shift - one) + NORMAL.cdf(-shift - one) for one in least]
+    found = []
+    for least in critical_t(p, df) * s:  # the distance from 0 that is found
+        above = NORMAL.cdf(shift - least)
+        below = NORMAL.cdf(-shift - least)
+        found.append(above + below)
     return float(np.average(found, weights=density))
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +99,8 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
     for arm in plan["arms"]:
         runs[arm] = [read_run(folder / f"seed-{seed}" / arm) for seed in seeds]
         reached[arm] = pd.DataFrame([outcomes_of(run, names) for run in runs[arm]])
-    every_run = [run for of_arm in runs.values() for run in of_arm]
-    before = reached_before(folder, every_run)
-    means = [["arm", *names, "minutes"]]
-    if before:
-        means.append(["before training", *(mean(before[name]) if name in before else "" for name in names), ""])
-    for arm, found in reached.items():
-        minutes = np.mean([minutes_of(run) for run in runs[arm]])
-        means.append([arm, *map(mean, found.mean()), f"{minutes:.1f}"])
-    tables = [means]
+    before = reached_before(folder, list(chain.from_iterable(runs.values())))
+    tables = [means(names, before, reached, runs)]
     pairs: list[Paired] = []
     waiting = planned - len(seeds) - len(left_out)
     if waiting:
@@ -118,17 +112,13 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         pairs = pair(judged, rule)
         says = f"Judged by {primary}: {conclusion(rule, pairs, judged)}"
         tables.append(differences(primary, rule, pairs))
-    head = {}
-    for name, value in {**plan["settings"], "seeds": seeds}.items():
-        if name in SHOWN and value:
-            head[name] = ", ".join(map(str, value)) if isinstance(value, list) else value
+    head = head_of({**plan["settings"], "seeds": seeds})
     notes = ["Means over the seeds; minutes are those of a run's training.", *left_out.values()]
     reports: dict[str, dict[int, str]] = {}
     for arm, of_arm in runs.items():
-        reports[arm] = {}
-        for run, seed in zip(of_arm, seeds, strict=True):
-            path = write_report(run.path, run.path / "report.html")
-            reports[arm][seed] = path.relative_to(folder).as_posix()
+        paths = [write_report(run.path, run.path / "report.html") for run in of_arm]
+        links = [path.relative_to(folder).as_posix() for path in paths]
+        reports[arm] = dict(zip(seeds, links, strict=True))
 
     described = "; ".join(f"{name}: {value}" for name, value in head.items())
     parts = ["# Comparison of token credit", described, *map(table, tables), says, *notes]
@@ -158,6 +148,30 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         reports=reports,
     )
     return text
+
+
+def head_of(settings: dict[str, Any]) -> dict[str, str]:
+    """What was compared, for the head of the page."""
+    head = {}
+    for name in SHOWN:
+        value = settings.get(name)
+        if value:
+            head[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return head
+
+
+def means(
+    names: Sequence[str], before: dict[str, float], reached: dict[str, pd.DataFrame], runs: dict[str, list[Run]]
+) -> list[list[str]]:
+    """The table of what the model and each arm reached, and how long a run took."""
+    rows = [["arm", *names, "minutes"]]
+    if before:
+        known = [mean(before[name]) if name in before else "" for name in names]
+        rows.append(["before training", *known, ""])
+    for arm, found in reached.items():
+        minutes = np.mean([minutes_of(run) for run in runs[arm]])
+        rows.append([arm, *map(mean, found.mean()), f"{minutes:.1f}"])
+    return rows
 
 
 def differences(primary: str, rule: str, pairs: Sequence[Paired]) -> list[list[str]]:
