@@ -175,15 +175,24 @@ def by_model(_: str, name: str) -> str:
                 one = variants[variant]
                 gigabytes = one["peak_memory_mb"] * 2**20 / 1e9
                 cells.append(f"{one['seconds']['median']:.1f} s, {gigabytes:.1f} GB")
-            name, _, _ = described(options, mode).partition(", log-normal")
-            rows.append([name, *cells])
+            case, _, _ = described(options, mode).partition(", log-normal")
+            rows.append([case, *cells])
     return table(["", "`GRPOTrainer`", "DelTA"], rows)
 
 
 def graders(_: str, name: str, kind: str) -> str:
     """How many answers a grader misjudges in one way."""
-    counts = json.loads((BENCHMARKS / "graders.json").read_text())["graders"]
-    return str(counts[name].get(kind, 0))
+    counts = graded()["graders"][name]
+    return str(counts.get(kind, 0))
+
+
+def answers(_: str) -> str:
+    """How many answers they were asked."""
+    return f"{graded()['answers']:,}"
+
+
+def graded() -> dict:
+    return json.loads((BENCHMARKS / "graders.json").read_text())
 
 
 # --- scripts/studies/results ----------------------------------------------------------------------------------------
@@ -301,7 +310,7 @@ def stability(_: str) -> str:
 FUNCTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
-        *(overhead, by_prompt, by_model, ratio, coefficients, graders, contrasts, contrast, study),
+        *(overhead, by_prompt, by_model, ratio, coefficients, graders, answers, contrasts, contrast, study),
         *(audit, audit_count, token_gradients, stability),
     )
 }
