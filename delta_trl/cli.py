@@ -30,7 +30,7 @@ On several processes: accelerate launch --config_file CONFIG -m delta_trl train 
 # The modules whose `main` runs a command, and what a word in its call runs instead
 COMMANDS = {
     "train": "commands.train",
-    "compare": "commands.comparison",
+    "compare": "commands.compare",
     "inspect": "commands.inspect",
     "eval": "evaluation.evaluate",
     "explain": "commands.explain",
@@ -39,7 +39,7 @@ COMMANDS = {
 INSTEAD = {
     ("train", "--dry_run"): "commands.dry_run",
     ("train", "--dry-run"): "commands.dry_run",
-    ("eval", "--compare"): "evaluation.compare",
+    ("eval", "--compare"): "evaluation.two_models",
 }
 HELP = {"-h", "--help"}
 

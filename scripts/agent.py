@@ -32,7 +32,7 @@ from transformers import PrinterCallback
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import Given
-from delta_trl.evaluation.paired import t_test
+from delta_trl.evaluation.seed_statistics import t_test
 from delta_trl.report import write_report
 
 from .studies.tasks.models import make_model, make_tokenizer, warm_up

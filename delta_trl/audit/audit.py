@@ -20,7 +20,7 @@ from ..scoring.standalone import given_tokens
 from ..scoring.texts import TokenTexts
 from .labelled import LABELLED, LabelledData, rollout_batches
 from .statistics import SIDES, identification, marked_of
-from .table import describe
+from .table import POSITION, describe
 
 
 def main(args: list[str]) -> None:
@@ -82,7 +82,8 @@ def score(
     tokenizer: PreTrainedTokenizerBase,
 ) -> list[dict]:
     """
-    The completions of a rollout batch with `scores`, the weight that each rule gives to each of their tokens.
+    The completions of a rollout batch with `scores`, the weight that each rule gives to each of their tokens, and
+    what knows nothing but positions, `POSITION`.
 
     Raises:
         ValueError: If a rule fails. The message names it.
@@ -105,6 +106,8 @@ def score(
         weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
         for line, own in zip(lines, weights.split(lengths), strict=True):
             line["scores"][name] = [float(f"{weight:.9g}") for weight in own.tolist()]
+    for line, length in zip(lines, lengths, strict=True):
+        line["scores"][POSITION] = [-float(place) for place in range(length)]
     return lines
 
 

@@ -4,12 +4,15 @@ from ..evaluation.results import interval, table
 from .statistics import SIDES
 
 
+POSITION = "position, earlier first"  # a row that is no rule
 SIGNS = {"above": "▲ ", "below": "▼ ", "": ""}
 MEANING = """\
 Labelled are, in losers, the tokens at which they went wrong, and in winners, those at which others of the prompt did.
 AUC: of the pairs of a labelled and another token (or step) of one response, the share in which the labelled one has
 the higher weight. 0.5 is chance. The interval is over prompts; p comes from shifting the labels along each response.
 ▲ above and ▼ below chance: p is at most 0.05, and the interval agrees. Below, labelled tokens get less weight.
+▲ alone does not show that a rule reads the tokens: where labels stand early or late, the position alone earns it. The
+last row knows nothing else. What a rule knows beyond positions is what it has beyond that row, or its mirror image.
 """
 
 
@@ -44,4 +47,5 @@ def _cell(found: dict | None) -> str:
     ends = "too few prompts"
     if found["interval"]:
         ends = interval(found["interval"])
-    return f"{sign}{auc:.3f} ({ends}), {p:.3f}"
+    shown = "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return f"{sign}{auc:.3f} ({ends}), {shown}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..arguments.errors import UsageError
 from ..credit import make_rule
-from ..evaluation.paired import IN_WORDS
+from ..evaluation.seed_statistics import IN_WORDS
 from ..trainer.config import CreditArguments
 
 

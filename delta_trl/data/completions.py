@@ -64,8 +64,10 @@ def read_lines(path: Path, read: Callable[[Any], Any]) -> Iterator[tuple[int, An
 def check_completion(row: Any) -> dict:
     """The three fields of a row. Raises `ValueError` if they are not what is expected."""
     match row:
+        case {"completion": ""}:
+            raise ValueError("empty completion, which has no tokens to credit. Leave the line out")
         case {"prompt": prompt, "completion": str(text), "reward": None | int() | float() as reward}:
-            if is_prompt(prompt) and text and math.isfinite(reward or 0):
+            if is_prompt(prompt) and math.isfinite(reward or 0):
                 reward = None if reward is None else float(reward)
                 return {"prompt": prompt, "completion": text, "reward": reward}
     raise ValueError(

@@ -5,6 +5,7 @@ A missing reward is NaN: it counts as no sample, never as 0.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,12 @@ ENOUGH = 10  # problems, or an audit's prompts: of 3, intervals of 95 % hold the
 ROUNDING = 1e-12  # values that differ by no more are equal
 
 
-def problem_means(rewards: np.ndarray) -> pd.Series:  # (P, k) -> (P,)
-    """Each problem's mean reward over its scored samples; NaN for a problem without any. Their mean is avg@k."""
-    return pd.DataFrame(rewards).mean(axis=1)
+def problem_means(rewards: np.ndarray, prompts: Sequence[str] | None = None) -> pd.Series:  # (P, k) -> (P,)
+    """
+    Each problem's mean reward over its scored samples, by its prompt; NaN for a problem without any. Their mean is
+    avg@k.
+    """
+    return pd.DataFrame(rewards, index=prompts).mean(axis=1)
 
 
 def pass_at_k(rewards: np.ndarray, k: int) -> float:
@@ -43,13 +47,25 @@ def pass_at_k(rewards: np.ndarray, k: int) -> float:
 def bootstrap_interval(values: pd.Series) -> tuple[float, float]:  # (P,)
     """
     Percentile bootstrap interval, of 95 %, of the mean over problems of their mean rewards, or in a paired comparison
-    of their differences. NaN is left out. The interval is NaN with fewer than `ENOUGH` problems, or if all values are
-    equal: it would be far too narrow.
+    of their differences. NaN is left out. Values of the same prompt, which is their index, are drawn together. The
+    interval is NaN where [`no_interval`] says why.
     """
-    found = values.dropna().to_numpy()
-    if len(found) < ENOUGH or np.ptp(found) <= ROUNDING:
+    if no_interval(values):
         return math.nan, math.nan
+    found = values.dropna()
+    by_prompt = found.groupby(found.index, sort=False).agg(["sum", "count"]).to_numpy()
     rng = np.random.default_rng(0)
-    means = [rng.choice(found, len(found)).mean() for _ in range(RESAMPLES)]
+    means = []
+    for _ in range(RESAMPLES):
+        total, count = rng.choice(by_prompt, len(by_prompt)).sum(axis=0)
+        means.append(total / count)
     low, high = np.quantile(means, ENDS)
     return low, high
+
+
+def no_interval(values: pd.Series) -> str:
+    """Why values have no interval: it would be far too narrow. Empty if they have one."""
+    found = values.dropna()
+    if found.index.nunique() < ENOUGH:
+        return f"fewer than {ENOUGH} prompts"
+    return "all are equal" if np.ptp(found) <= ROUNDING else ""

@@ -17,27 +17,29 @@ import pandas as pd
 
 from ..arguments.errors import UsageError
 from ..files import differences, in_words, write_json
-from .metrics import bootstrap_interval, pass_at_k, problem_means
+from .metrics import bootstrap_interval, no_interval, pass_at_k, problem_means
 
 
 # What samples and scores: `latex2sympy2_extended` parses for `math-verify`
 PACKAGES = ("delta-trl", "torch", "transformers", "vllm", "math-verify", "latex2sympy2_extended", "sympy")
 
 
-def read_samples(folder: Path, name: str, settings: dict) -> np.ndarray:
+def read_samples(folder: Path, name: str, settings: dict) -> tuple[np.ndarray, list[str]]:
     """
     The samples of a finished benchmark with these settings, of shape (3, problems, k): rewards, NaN where there is
-    none; lengths in tokens, the end token included; whether the length limit cut them off.
+    none; lengths in tokens, the end token included; whether the length limit cut them off. And the prompts, as JSON.
     """
     path = folder / f"{name}.jsonl"
     values = []
+    prompts = []
     with _naming(path), path.open(encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
             values.append([row["reward"], row["length"], row["truncated"]])
+            prompts.append(json.dumps(row["prompt"]))
         shape = (settings["num_problems"], settings["num_generations"], 3)
         samples = np.array(values, dtype=float).reshape(shape)
-    return samples.transpose(2, 0, 1)
+    return samples.transpose(2, 0, 1), prompts[:: settings["num_generations"]]
 
 
 def read_results(path: Path) -> dict:
@@ -92,22 +94,24 @@ def write_results(folder: Path, name: str, settings: dict) -> None:
     content = {
         "settings": settings,
         "versions": versions(),
-        "results": numbers(read_samples(folder, name, settings)),
+        "results": numbers(*read_samples(folder, name, settings)),
     }
     write_json(content, folder / f"{name}.json")
 
 
-def numbers(samples: np.ndarray) -> dict:
-    """The results on problems, from samples as of [`read_samples`]."""
+def numbers(samples: np.ndarray, prompts: Sequence[str]) -> dict:
+    """The results on problems, from samples and prompts as of [`read_samples`]."""
     rewards, lengths, truncated = samples
     k = rewards.shape[1]
     powers = [2**i for i in range(k.bit_length())]
     passes = {str(n): number(pass_at_k(rewards, n)) for n in sorted({*powers, k})}
-    means = problem_means(rewards)
+    means = problem_means(rewards, prompts)
     return {
         "problems": len(rewards),
+        "scored_problems": int(means.notna().sum()),
         "avg_at_k": number(means.mean()),
         "interval": list(map(number, bootstrap_interval(means))),
+        "no_interval": no_interval(means),
         "pass_at_k": passes,
         "truncated": truncated.mean(),
         "mean_length": lengths.mean(),
@@ -124,24 +128,30 @@ def show(folder: Path, names: Sequence[str]) -> None:
     """Print the table of finished benchmarks."""
     rows = {}
     samples = []
+    prompts = []
     for name in names:
         content = read_results(folder / f"{name}.json")
         settings = content["settings"]
         rows[name] = content["results"]
-        samples.append(read_samples(folder, name, settings))
+        of_benchmark, asked = read_samples(folder, name, settings)
+        samples.append(of_benchmark)
+        prompts += asked
     if len(rows) > 1:  # over problems: a benchmark weighs as much as it has
-        rows["average (by problems)"] = numbers(np.concatenate(samples, axis=1))
+        rows["average (by problems)"] = numbers(np.concatenate(samples, axis=1), prompts)
     k = str(settings["num_generations"])  # as all other settings that are printed, the same for all benchmarks
     print("{model_name_or_path}, temperature {temperature:g}, top-p {top_p:g}".format(**settings))
     lines = [
         ["benchmark", "problems", f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"]
     ]
     for name, one in rows.items():
+        problems = str(one["problems"])
+        if one["scored_problems"] < one["problems"]:
+            problems = f"{one['scored_problems']} of {problems}"
         cells = [
             name,
-            str(one["problems"]),
+            problems,
             mean(one["avg_at_k"]),
-            interval(one["interval"]),
+            one["no_interval"] or interval(one["interval"]),
             mean(one["pass_at_k"][k]),
             f"{one['truncated']:.1%}",
             f"{one['mean_length']:.0f}",

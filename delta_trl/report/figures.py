@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..evaluation.seed_statistics import Paired
 from .reader import Run
 
 
@@ -14,12 +15,15 @@ WIDTH = 440  # of the view box in the template
 HEIGHT = 220
 LEFT = 44  # margins, for ticks
 RIGHT = 12
-TOP = 8
-BOTTOM = 24
+TOP = 24  # also for the titles of the axes
+BOTTOM = 40
 LEAST_SPAN = 0.2  # of a vertical axis, so that noise does not fill it
 MARGIN = 1.12  # a vertical axis is so many times as long as its curves need
 BINS = 24  # of positions, and of steps
 MIN_BIN = 10  # tokens; fewer say little
+ROW = 44  # height of a difference
+SERIES = 8  # styles of curves
+STEP = "optimiser step"
 
 
 @dataclass
@@ -61,6 +65,8 @@ class Plot:
     A figure of the page: curves over integers.
 
     Attributes:
+        title, caption (`str`): Above the figure.
+        x_title, y_title (`str`): Those of the axes.
         lines (`list[Line]`): The curves.
         marks (`Sequence[float]`): Values with a dotted line.
         across, up ([`Axis`]): The axes.
@@ -68,6 +74,8 @@ class Plot:
 
     title: str
     caption: str
+    x_title: str
+    y_title: str
     lines: list[Line]
     marks: Sequence[float]
     across: Axis
@@ -89,48 +97,106 @@ def reward_plot(run: Run) -> Plot | None:
     for i, (key, name) in enumerate(names.items()):
         values = run.logged(key)
         points = pd.DataFrame({"x": values.index, "y": values, "low": values, "high": values})
-        lines.append(Line(name, f"series-{i % 4}", points))
-    return _plot("Reward", "mean over the rollout batch, by optimiser step", lines)
+        lines.append(Line(name, series(i), points))
+    return _plot("Reward", "as logged", STEP, "mean reward", lines)
 
 
-def arms_plot(arms: dict[str, list[Run]]) -> Plot | None:
-    """The mean training reward of each arm of a comparison over its runs, one for each seed, with their range."""
+def arms_plot(arms: dict[str, list[Run]], in_evaluation: bool) -> Plot | None:
+    """
+    The mean reward of each arm of a comparison over its runs, one for each seed, with their range: in evaluation, of
+    all sets together, or in training.
+    """
     lines = []
     for i, (arm, runs) in enumerate(arms.items()):
-        by_seed = pd.DataFrame({run.path: run.logged("reward") for run in runs})
+        by_seed = pd.DataFrame({run.path: rewards_of(run, in_evaluation) for run in runs})
         size = len(by_seed) // BINS + 1
         block = np.arange(len(by_seed)) // size  # noise would hide the arms from each other
         means = by_seed.groupby(block).mean()
         points = means.agg(["mean", "min", "max"], axis=1)
         points.columns = ["y", "low", "high"]
         points["x"] = by_seed.index.to_series().groupby(block).mean()
-        lines.append(Line(arm, f"series-{i % 4}", points))
-    return _plot("Training reward", "mean of the seeds with their range, by optimiser step", lines)
+        lines.append(Line(arm, series(i), points))
+    title = "Reward in evaluation" if in_evaluation else "Reward in training"
+    return _plot(title, "mean of the seeds with their range", STEP, "mean reward", lines)
+
+
+def rewards_of(run: Run, in_evaluation: bool) -> pd.Series:
+    """Rewards of a run by step."""
+    if not in_evaluation:
+        return run.logged("reward")
+    return pd.DataFrame({key: run.logged(key) for key in run.evaluations}).mean(axis=1)
+
+
+@dataclass
+class Differences:
+    """
+    A figure of differences, one row for each of `pairs`: a point for each seed, the mean and its interval.
+
+    Attributes:
+        title, caption, x_title (`str`): As in [`Plot`].
+        pairs (`list[Paired]`): What is shown.
+        rule (`str`): What the arms are taken from.
+        across ([`Axis`]): The axis of differences.
+        height (`int`): Of the view box.
+    """
+
+    title: str
+    caption: str
+    x_title: str
+    pairs: list[Paired]
+    rule: str
+    across: Axis
+    height: int
+
+
+def differences_plot(outcome: str, rule: str, pairs: Sequence[Paired]) -> Differences:
+    """The differences between a rule and the other arms, by seed."""
+    ends = [0.0]
+    for one in pairs:
+        ends += [*one.by_seed, one.mean - one.half, one.mean + one.half]
+    margin = max(np.ptp(ends), 0.01) / 20
+    across = Axis(min(ends) - margin, max(ends) + margin, LEFT, WIDTH - RIGHT)
+    caption = "a dot for each seed; the bar is the mean with its 95 % interval, uncorrected"
+    height = ROW * len(pairs) + BOTTOM
+    return Differences("Differences", caption, f"difference in {outcome}", list(pairs), rule, across, height)
 
 
 def coefficients_plot(tokens: pd.DataFrame) -> Plot | None:
-    """Mean and quartiles of each side's recorded coefficients by the token's position; `None` if too few are known."""
+    """
+    The coefficients of each side by the token's position: the mean over steps of each step's mean, with quartiles of
+    these means. Means over the tokens of all steps would mix steps whose levels differ. `None` if too few are known.
+    """
     last = tokens.position.max()
     lines = []
     for name, side in (("winners", 1), ("losers", -1)):
         own = tokens[tokens.side == side]
-        bins = own.groupby((own.position - 1) * BINS // last)
-        coefficient = bins.coefficient
+        place = ((own.position - 1) * BINS // last).rename("bin")
+        bins = own.groupby(place)
+        of_steps = own.groupby([place, own.step]).coefficient.mean().groupby("bin")
         points = pd.DataFrame(
             {
                 "x": bins.position.mean(),
-                "y": coefficient.mean(),
-                "low": coefficient.quantile(0.25),
-                "high": coefficient.quantile(0.75),
+                "y": of_steps.mean(),
+                "low": of_steps.quantile(0.25),
+                "high": of_steps.quantile(0.75),
             }
         )
         points = points[bins.size() >= MIN_BIN]
         lines.append(Line(name, name, points))
-    caption = "mean coefficient of the recorded tokens with quartiles, by position in the completion"
-    return _plot("Coefficients by side and position", caption, lines, [1.0])
+    caption = "mean of the recorded steps’ means, with their quartiles"
+    return _plot(
+        "Coefficients by side and position", caption, "position in the completion", "coefficient", lines, [1.0]
+    )
 
 
-def _plot(title: str, caption: str, lines: list[Line], marks: Sequence[float] = ()) -> Plot | None:
+def series(i: int) -> str:
+    """The style of the i-th curve."""
+    return f"series-{i % SERIES}"
+
+
+def _plot(
+    title: str, caption: str, x_title: str, y_title: str, lines: list[Line], marks: Sequence[float] = ()
+) -> Plot | None:
     """A plot of the curves that have points; `None` without any."""
     lines = [line for line in lines if len(line.points)]
     if not lines:
@@ -144,4 +210,4 @@ def _plot(title: str, caption: str, lines: list[Line], marks: Sequence[float] = 
     half = MARGIN * max(LEAST_SPAN, np.ptp(y)) / 2
     across = Axis(first, last, LEFT, WIDTH - RIGHT)
     up = Axis(middle - half, middle + half, HEIGHT - BOTTOM, TOP)
-    return Plot(title, caption, lines, marks, across, up)
+    return Plot(title, caption, x_title, y_title, lines, marks, across, up)

@@ -69,6 +69,12 @@ class Completion:
         """The mean of the known ones of these values; NaN if there is none."""
         return pd.Series(self.shaded(name)).mean()
 
+    def is_like(self, other: "Completion") -> bool:
+        """Whether tokens, rewards and advantages are equal, the latter up to rounding."""
+        if self.rewards != other.rewards or not np.array_equal(self.tokens, other.tokens):
+            return False
+        return np.allclose(self.advantages, other.advantages, atol=0.005, equal_nan=True)
+
     @property
     def side(self) -> int:
         """1 for a winner, -1 for a loser, 0 without contrast."""
@@ -85,6 +91,17 @@ class Group:
 
     def of_side(self, side: int) -> list[Completion]:
         return [c for c in self.completions if c.side == side]
+
+    def distinct(self, side: int) -> list[tuple[Completion, int]]:
+        """The completions of a side, those that are alike once, each with how many there are of it."""
+        found: list[list[Completion]] = []
+        for c in self.of_side(side):
+            alike = next((others for others in found if others[0].is_like(c)), None)
+            if alike is None:
+                found.append([c])
+            else:
+                alike.append(c)
+        return [(others[0], len(others)) for others in found]
 
     @property
     def has_contrast(self) -> bool:

@@ -1,8 +1,15 @@
-"""What the numbers of a run say: a sentence for each of `RULES` whose numbers are known, and perhaps a warning."""
+"""
+What the numbers of a run say: a sentence for each of `JUDGEMENTS` whose numbers are known, and perhaps a warning.
+
+Values of one run are neither independent nor many. So the sentences give numbers and the size of what was lost, and
+test nothing, but for kinds of tokens: these are many, and their null distribution is known.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -13,9 +20,7 @@ from .text import label
 
 
 LEAST_VALUES = 6  # logged ones; fewer say nothing
-BLOCK = 3  # values in a row that are averaged, or a tenth of all if that is more
-LEAST_BLOCKS = 5  # fewer say nothing about their error
-CLEAR = 4  # standard errors
+LEAST_MEAN = 3  # values of a mean, or a tenth of all if that is more
 
 UNLIKELY = 0.5
 LEAST_TOKENS = 20  # of a kind, on one side
@@ -23,6 +28,7 @@ LEAST_EFFECT = 0.02  # distance of coefficients
 FALSE_ALARMS = 0.01  # probability that any kind of token is named where coefficients do not depend on tokens
 SHIFTS = 200
 NAMED = 3  # kinds of a phrase
+OF_SIDES = ("coefficient_mean_positive", "coefficient_mean_negative", "between_sides_variance")  # logged
 PHRASES = {  # by side, and by the sign of the distance
     (1, 1): "more credit in winners",
     (1, -1): "less credit in winners",
@@ -32,64 +38,69 @@ PHRASES = {  # by side, and by the sign of the distance
 
 
 @dataclass(frozen=True)
-class Change:
+class Course:
     """
-    How logged values changed: the means of the first and of the last `n`, and the highest mean of a block of `n`. Two
-    such means must differ by more than `clear` for the difference to be clear.
+    The course of logged values: the means of the first n, of the best n in a row and of the last n, each with the step
+    in its middle; and the standard deviation of all.
     """
 
-    first: float
-    last: float
-    highest: float
+    first: tuple[int, float]
+    best: tuple[int, float]
+    last: tuple[int, float]
     n: int
-    clear: float
+    deviation: float
 
     @property
-    def direction(self) -> str:
-        if abs(self.last - self.first) <= self.clear:
-            return "No clear change"
-        return "It rose" if self.last > self.first else "It fell"
+    def in_words(self) -> str:
+        points = dict([self.first, self.best, self.last])
+        return " → ".join(f"{mean:.3f} at step {step}" for step, mean in points.items())
+
+    @property
+    def is_lost(self) -> bool:
+        """
+        Whether more than half of what was won is lost again. So that noise and small waves are no loss, this must be a
+        quarter of the best mean, and one and a half standard deviations.
+        """
+        best = self.best[1]
+        won = best - self.first[1]
+        lost = best - self.last[1]
+        return lost > max(won / 2, abs(best) / 4, 1.5 * self.deviation)
 
 
-def change(logged: pd.Series) -> Change | None:
-    """The change of logged values (n,); `None` if they are too few."""
-    values = logged.to_numpy()
+def course(values: pd.Series, n: int) -> Course:
+    """The course of values, n of them or more, by step."""
+    means = values.rolling(n, center=True).mean().dropna()
+    points = list(means.items())
+    return Course(points[0], (means.idxmax(), means.max()), points[-1], n, values.std(ddof=0))
+
+
+def of_training(run: Run, key: str) -> Course | None:
+    """The course of what was logged in training; `None` if the values are too few."""
+    values = run.logged(key)
     if len(values) < LEAST_VALUES:
         return None
-    n = max(BLOCK, len(values) // 10)
-    whole = values[len(values) % n :]
-    blocks = whole.reshape(-1, n).mean(axis=1)
-    clear = math.inf
-    if len(blocks) >= LEAST_BLOCKS:
-        # Second differences of independent means have 6 times their variance, and a trend does not count as noise. The
-        # difference of two means has twice their variance.
-        # Means of blocks are nearly independent, also where values are like their neighbours.
-        differences = np.diff(blocks, 2)
-        clear = CLEAR * math.sqrt((differences**2).mean() / 3)
-    return Change(values[:n].mean(), blocks[-1], blocks.max(), n, clear)
+    return course(values, max(LEAST_MEAN, len(values) // 10))
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Mean coefficients of winners and losers, and the share of the variance within a step that lies between them."""
+    """
+    Of winners' and losers' mean coefficients, and of the share of the variance that lies between the sides: the `mean`
+    over what was logged, `min` and `max`.
+    """
 
-    won: float
-    lost: float
-    share: float
+    won: pd.Series
+    lost: pd.Series
+    share: pd.Series
 
 
-def sides(tokens: pd.DataFrame) -> Sides | None:
-    """Of the steps that have both sides; `None` if there is none."""
-    both = tokens[tokens.groupby("step").side.transform("nunique") == 2]
-    if both.empty:
+def sides(run: Run) -> Sides | None:
+    """Of whole rollout batches, those with both sides; `None` if there is none."""
+    logged = pd.DataFrame({name: run.logged(f"credit/{name}") for name in OF_SIDES}).dropna()
+    if logged.empty:
         return None
-    mean = both.groupby("side").coefficient.mean()
-    of_step = both.groupby("step").coefficient.transform("mean")
-    of_side = both.groupby(["step", "side"]).coefficient.transform("mean")
-    total = ((both.coefficient - of_step) ** 2).sum()
-    between = ((of_side - of_step) ** 2).sum()
-    share = between / total if total else 0.0
-    return Sides(mean[1], mean[-1], share)
+    found = logged.agg(["mean", "min", "max"])
+    return Sides(*(found[name] for name in OF_SIDES))
 
 
 def effects(tokens: pd.DataFrame) -> pd.DataFrame:
@@ -153,16 +164,16 @@ def named_effects(tokens: pd.DataFrame) -> str | None:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Judgement:
     """
-    A rule of the verdict.
+    A line of the verdict.
 
     Attributes:
         name (`str`): What it looks at.
         numbers (`Callable`): Of a run, the numbers of the sentence; `None` if they are not known.
         sentence (`str`): A format string for the numbers.
         warns (`Callable`, *optional*): Whether the numbers deserve a warning.
-        warning (`str`, *optional*): The warning.
+        warning (`str`, *optional*): The warning, a format string, too.
     """
 
     name: str
@@ -172,52 +183,66 @@ class Rule:
     warning: str = ""
 
 
-RULES = (
-    Rule(
+WAS_BETTER = "It was {0.best[1]:.3f} at step {0.best[0]}."
+JUDGEMENTS = (
+    Judgement(
         "Reward",
-        lambda run: change(run.logged("reward")),
-        "{0.direction}: {0.first:.3f} → {0.last:.3f} (means of the first and last {0.n} logged values).",
-        lambda x: x.highest - x.last > x.clear,
-        "It has been clearly higher.",
+        partial(of_training, key="reward"),
+        "In training, {0.in_words} (means of {0.n} logged values).",
+        attrgetter("is_lost"),
+        WAS_BETTER,
     ),
-    Rule(
+    Judgement(
         "Entropy",
-        lambda run: change(run.logged("entropy")),
-        "{0.first:.3f} → {0.last:.3f} nats.",
-        lambda x: not x.first / 4 <= x.last <= 3 * x.first,
+        partial(of_training, key="entropy"),
+        "{0.first[1]:.3f} → {0.last[1]:.3f} nats.",
+        lambda x: not x.first[1] / 4 <= x.last[1] <= 3 * x.first[1],
         "It is under a quarter of what it was, or over three times as high.",
     ),
-    Rule(
+    Judgement(
         "Cut off",
-        lambda run: change(run.logged("completions/clipped_ratio")),
-        "At the end, {0.last:.0%} of completions reach the length limit.",
-        lambda x: x.last >= 0.1,
+        partial(of_training, key="completions/clipped_ratio"),
+        "At the end, {0.last[1]:.0%} of completions reach the length limit.",
+        lambda x: x.last[1] >= 0.1,
         "It is a tenth of them, or more.",
     ),
-    Rule(
+    Judgement(
         "Contrast",
-        lambda run: change(run.logged("frac_reward_zero_std")),
-        "At the end, {0.last:.0%} of sampled groups train nothing: no token has an advantage.",
-        lambda x: x.last >= 0.5,
+        partial(of_training, key="frac_reward_zero_std"),
+        "At the end, {0.last[1]:.0%} of sampled groups train nothing: no token has an advantage.",
+        lambda x: x.last[1] >= 0.5,
         "It is half of them, or more.",
     ),
-    Rule(
+    Judgement(
         "Credit",
-        lambda run: sides(run.tokens),
-        "On average {0.won:.3f} in winners and {0.lost:.3f} in losers; {0.share:.0%} of the variance is between them.",
-        lambda x: x.share >= 0.8,
+        sides,
+        "Mean of a step: winners {0.won[mean]:.2f} ({0.won[min]:.2f} to {0.won[max]:.2f}), losers {0.lost[mean]:.2f} "
+        "({0.lost[min]:.2f} to {0.lost[max]:.2f}). Of a step's variance, {0.share[mean]:.0%} ({0.share[min]:.0%} to "
+        "{0.share[max]:.0%}) lies between the sides.",
+        lambda x: x.share["mean"] >= 0.8,
         "It mostly reweights one side against the other, and hardly tells tokens of one side apart.",
     ),
-    Rule("Tokens", lambda run: named_effects(run.tokens), "Against the mean of their completion, {0}."),
+    Judgement("Tokens", lambda run: named_effects(run.tokens), "Against the mean of their completion, {0}."),
 )
 
 
+def of_evaluation(run: Run, key: str) -> Course | None:
+    """The course of a reward in evaluation; `None` without values."""
+    values = run.logged(key)
+    return course(values, 1) if len(values) else None
+
+
 def verdict(run: Run) -> list[tuple[str, str, str]]:
-    """Name, sentence and warning (perhaps empty) of every rule whose numbers are known."""
-    sentences = []
-    for rule in RULES:
-        numbers = rule.numbers(run)
+    """Name, sentence and warning (perhaps empty) of every line whose numbers are known; evaluations come first."""
+    judgements = []
+    for key, name in run.evaluations.items():
+        title = f"Evaluation on {name}" if name else "Evaluation"
+        numbers = partial(of_evaluation, key=key)
+        judgements.append(Judgement(title, numbers, "{0.in_words}.", attrgetter("is_lost"), WAS_BETTER))
+    lines = []
+    for judgement in (*judgements, *JUDGEMENTS):
+        numbers = judgement.numbers(run)
         if numbers is not None:
-            warning = rule.warning if rule.warns(numbers) else ""
-            sentences.append((rule.name, rule.sentence.format(numbers), warning))
-    return sentences
+            warning = judgement.warning.format(numbers) if judgement.warns(numbers) else ""
+            lines.append((judgement.name, judgement.sentence.format(numbers), warning))
+    return lines

@@ -1,7 +1,7 @@
 """
 Checks of what is silent and costs a night: too few rows, a missing LoRA target, a loss that ignores credit, prompts
 that the template or the tokenizer loses, reasoning that rewards do not see, reference answers that no completion can
-match, sampling that changes the distribution. `checked_rewards.py` checks rewards while a run trains.
+match, sampling that changes the distribution. `reward_watch.py` looks at rewards while a run trains.
 
 Each check raises `ValueError` or returns warnings. `DeltaGRPOConfig` and the commands raise; the trainer only warns.
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from delta_trl.evaluation.paired import holm, t_test
+from delta_trl.evaluation.seed_statistics import holm, t_test
 
 from .plans import Family, Plan, Section, terms
 from .rows import Rows

@@ -112,7 +112,7 @@ def test_scores_are_those_of_explain(audited, model, sums, tmp_path):
         assert line["advantage"] == pytest.approx(c.advantage, abs=1e-5)
         np.testing.assert_allclose(line["scores"]["delta"], c.coefficients, atol=1e-4)
         assert np.ptp(c.coefficients) > 0.01
-        assert list(line["scores"]) == EVERY_RULE
+        assert list(line["scores"]) == [*EVERY_RULE, "position, earlier first"]
 
 
 def test_numbers(audited):
@@ -124,6 +124,7 @@ def test_numbers(audited):
     assert (audited / "audit.md").read_text().startswith("## sums\n\n")
     assert one["rules"]["own_audited.Early"]["losers"]["auc"] == 0  # the mark is at the end
     assert one["rules"][LABELS]["losers"]["auc"] == 1
+    assert one["rules"]["position, earlier first"] == one["rules"]["own_audited.Early"]
 
 
 def test_an_adapter_that_changes_nothing_is_its_base(model, sums, tmp_path):

@@ -6,7 +6,7 @@ from delta_trl.audit.table import describe
 
 
 def test_numbers_of_both_sides():
-    above = {"auc": 0.812, "interval": [0.712, 0.912], "p": 0.01, "chance": "above"}
+    above = {"auc": 0.812, "interval": [0.712, 0.912], "p": 0.0005, "chance": "above"}
     below = {"auc": 0.213, "interval": [0.113, 0.313], "p": 0.01, "chance": "below"}
     none = {"auc": 0.55, "interval": [0.45, 0.65], "p": 0.5, "chance": ""}
     rules = {
@@ -18,6 +18,9 @@ def test_numbers_of_both_sides():
     text = describe({"mine": one})
     assert text.startswith("## mine\n\n1,000 prompts, 2 completions, mean reward 0.500; left out: 3 too long.\n\n|")
     rows = dict(re.findall(r"^\| (\w+) +\| *(.*?) *\|$", text, re.MULTILINE))
-    assert re.split(r" +\| +", rows["good"]) == ["▲ 0.812 (0.712 to 0.912), 0.010", "▼ 0.213 (0.113 to 0.313), 0.010"]
+    assert re.split(r" +\| +", rows["good"]) == [
+        "▲ 0.812 (0.712 to 0.912), < 0.001",
+        "▼ 0.213 (0.113 to 0.313), 0.010",
+    ]
     assert re.split(r" +\| *", rows["none"]) == ["0.550 (0.450 to 0.650), 0.500", ""]
     assert "too few prompts" in rows["few"]

@@ -15,8 +15,8 @@ import pytest
 
 from delta_trl.cli import main
 from delta_trl.commands.arms import arms_of
-from delta_trl.commands.comparison import read_call
-from delta_trl.evaluation.paired import conclusion, pair, visible_difference
+from delta_trl.commands.compare import read_call
+from delta_trl.evaluation.seed_statistics import conclusion, pair, visible_difference
 from delta_trl.trainer.config import CreditArguments
 
 from ..corpus import tiny
@@ -52,7 +52,7 @@ def simulated(rng, seeds: int, effect: float) -> str:
     luck = rng.normal(0, 3, seeds)  # of a seed, for all its arms
     values = {arm: (luck + rng.normal(0, 1, seeds)).tolist() for arm in ("none", "side_mean", "shuffled")}
     values["delta"] = (luck + effect + rng.normal(0, 1, seeds)).tolist()
-    return conclusion("delta", pair(values, "delta"))
+    return conclusion("delta", pair(values, "delta"), values)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 8])
@@ -68,17 +68,35 @@ def test_a_visible_effect_is_claimed_with_its_direction():
     rng = np.random.default_rng(0)
     effect = visible_difference(2**0.5, 5, tests=3)
     said = [simulated(rng, 5, effect) for _ in range(200)]
-    assert sum("better than none (no token credit) by" in one for one in said) >= 150
+    assert sum("better than none (no token credit) by" in one for one in said) >= 160
     assert not any("worse" in one for one in said)
 
 
 def test_what_is_said_names_what_cannot_be():
     values = {"delta": [0.5, 0.6, 0.7], "none": [0.3, 0.41, 0.49], "side_mean": [0.5, 0.61, 0.68]}
-    said = conclusion("delta", pair(values, "delta"))
+    said = conclusion("delta", pair(values, "delta"), values)
     assert said.startswith("delta is better than none (no token credit) by 0.200.")
     assert "No clear difference between delta and side_mean (the same weight per side)." in said
-    assert "With 3 seeds, true differences below about 0." in said
-    assert said.endswith(" seeds would show 0.01.")
+    assert re.search(r"With 3 seeds, a true difference of 0.0\d+ is seen in 8 of 10 comparisons.$", said)
+
+
+@pytest.mark.parametrize(("scale", "small"), [(1, "0.01"), (100, "5.5")])
+def test_the_seeds_wanted_are_told_in_the_outcome_s_unit(scale, small):
+    """From five seeds on. A tenth of the range, where values are no shares: here, of 0.2 to 0.75."""
+    rng = np.random.default_rng(0)
+    values = {"delta": scale * np.array([0.2, 0.3, 0.4, 0.5, 0.75]), "none": scale * rng.uniform(0.3, 0.6, 5)}
+    said = conclusion("delta", pair(values, "delta"), values)
+    assert said.endswith(f" seeds would see one of {small} as often.")
+
+
+def test_equal_differences_are_no_finding():
+    """Also if they are equal up to rounding."""
+    values = {"delta": [0.3, 0.4, 0.8], "none": [0.1, 0.2, 0.6]}
+    [one] = pairs = pair(values, "delta")
+    assert conclusion("delta", pairs, values) == (
+        "delta minus none (no token credit) is +0.200 for every seed, so there is nothing to test by."
+    )
+    assert one.test == "the same for every seed: no test"
 
 
 BY_EVALUATION = {
@@ -97,7 +115,7 @@ def recipe(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("words", "primary"), BY_EVALUATION.items())
 def test_the_best_evidence_is_the_primary_outcome(words, primary, recipe):
-    _, plan, _ = read_call(["--config", recipe, *words.split()])
+    _, plan, *_ = read_call(["--config", recipe, *words.split()])
     assert plan["primary"] == primary
     assert plan["outcomes"][-2:] == ["training_reward", "training_reward_at_end"]
 
@@ -185,6 +203,10 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
     page = (folder / "compare.html").read_text()
     assert page.count('<polyline class="line"') == 2
     assert "delta - none" in page
+    assert "dataset_name <b>" in page
+    for arm in ("none", "delta"):
+        assert f'href="seed-0/{arm}/report.html"' in page
+        assert (folder / "seed-0" / arm / "report.html").is_file()
 
     for seed in (0, 1):
         none, delta = (prompts(folder / f"seed-{seed}" / arm) for arm in ("none", "delta"))
@@ -222,6 +244,9 @@ def test_models_are_evaluated_on_benchmarks(tmp_path):
     call += ["--eval_num_generations", "1", "--eval_max_completion_length", "8", "--eval_batch_size", "16"]
     assert main(call) == 0
     assert read(folder / "plan.json")["primary"] == "accuracy"
+    before = read(folder / "before" / "train.json")["results"]["avg_at_k"]
+    assert read(folder / "compare.json")["before"] == {"accuracy": pytest.approx(before)}
+    assert re.search(rf"^\| before training +\| +{before:.3f} \|", (folder / "compare.md").read_text(), re.MULTILINE)
     for arm, found in read(folder / "compare.json")["reached"].items():
         lines = (folder / "seed-0" / arm / "benchmarks" / "train.jsonl").read_text().splitlines()
         assert found["accuracy"] == pytest.approx([np.mean([json.loads(line)["reward"] for line in lines])])

@@ -43,7 +43,7 @@ def test_groups_are_prompts(read, right):
         (b'{"prompt": "\xff"}', 1),
         ('{"prompt": "a"}', 1),
         (with_row(prompt=[{"content": "a"}]), 3),
-        ("\n\n" + with_row(completion=""), 5),
+        ("\n\n" + with_row(completion=3), 5),
         (with_row(reward=float("nan")), 3),
         (with_row(token_ids=[2], turns=[1, 1]), 3),
         (with_row(token_ids=[2, 3], turns="12"), 3),
@@ -53,6 +53,11 @@ def test_groups_are_prompts(read, right):
 def test_mistakes_name_the_line(read, text, line):
     with pytest.raises(UsageError, match=rf"data\.jsonl, line {line}: "):
         read(text)
+
+
+def test_an_empty_completion_is_named(read):
+    with pytest.raises(UsageError, match="line 3: empty completion"):
+        read(with_row(completion=""))
 
 
 @pytest.mark.parametrize("changes", [({"reward": None}, {}), ({}, {"reward": 1}), ({}, {"prompt": "1+2="})], ids=str)

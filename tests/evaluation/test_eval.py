@@ -118,6 +118,8 @@ def test_an_evaluation(call, both, capsys):
     passes = numbers.pop("pass_at_k")
     assert numbers == {
         "problems": 10,
+        "scored_problems": 10,
+        "no_interval": "",
         "avg_at_k": pytest.approx(rewards.groupby(samples["problem"]).mean().mean()),
         "truncated": samples["truncated"].mean(),
         "mean_length": samples["length"].mean(),
@@ -131,6 +133,7 @@ def test_an_evaluation(call, both, capsys):
     assert f"{numbers['avg_at_k']:.3f}" in printed
     average = (10 * numbers["avg_at_k"] + 3 * results(name="few")["avg_at_k"]) / 13  # of all problems
     assert re.search(rf"\| average \(by problems\) \| +13 \| {average:.3f} \|", printed)
+    assert re.search(r"\| few +\| +3 \| 0.\d+ \| fewer than 10 prompts \|", printed)
 
 
 # --- sampling ---
@@ -372,7 +375,10 @@ def test_an_answer_counts_once_the_reasoning_ends(
 def write_evaluation(folder: str, rewards: list[list[float | None]], name: str = "problems", **changes) -> None:
     """A finished benchmark with these rewards, problem by problem."""
     Path(folder).mkdir(exist_ok=True)
-    rows = [{"reward": reward, "length": 1, "truncated": False} for row in rewards for reward in row]
+    rows = []
+    for number, of_problem in enumerate(rewards):
+        row = {"prompt": f"problem {number}", "length": 1, "truncated": False}
+        rows += [{**row, "reward": reward} for reward in of_problem]
     pd.DataFrame(rows).to_json(Path(folder, f"{name}.jsonl"), orient="records", lines=True)
     settings = {
         "num_problems": len(rewards),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_trl.evaluation.metrics import bootstrap_interval, pass_at_k, problem_means
+from delta_trl.evaluation.results import numbers
 
 
 NAN = float("nan")
@@ -32,6 +33,14 @@ def test_avg_at_k_and_pass_at_k(rows, k):
     assert pass_at_k(np.array(rows), k) == pytest.approx(np.mean(passes), nan_ok=True)
 
 
+def test_problems_without_a_score_are_counted_and_left_out():
+    rewards = np.array([[1.0, 0.0], [NAN, NAN], [1.0, 1.0]])
+    found = numbers(np.stack([rewards, np.ones((3, 2)), np.zeros((3, 2))]), ["a", "b", "c"])
+    assert (found["problems"], found["scored_problems"], found["unscored"]) == (3, 2, 2)
+    assert found["avg_at_k"] == pytest.approx(0.75)
+    assert found["no_interval"] == "fewer than 10 prompts"
+
+
 def test_nothing_is_scored():
     rewards = np.full((3, 4), NAN)
     assert np.isnan(problem_means(rewards).mean())
@@ -43,6 +52,13 @@ def test_interval_of_ten_problems_by_enumeration():
     expected = scipy.stats.binom(10, 0.5).interval(0.95)
     means = pd.Series([0.0, 1.0] * 5 + [NAN])
     assert bootstrap_interval(means) == pytest.approx(tuple(x / 10 for x in expected))
+
+
+def test_problems_with_the_same_prompt_are_drawn_together():
+    """Copies say nothing new: the interval is that of one of each."""
+    means = pd.Series(np.random.default_rng(0).normal(size=20))
+    assert bootstrap_interval(pd.concat([means] * 3)) == pytest.approx(bootstrap_interval(means))
+    assert np.isnan(bootstrap_interval(pd.Series(range(20), index=[*range(9)] + [8] * 11))).all()
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from delta_trl.data.records import write_records
 TEXTS = [" the", " x", "\n", ".", " 数", "é"]
 
 
-def write_history(path: Path, steps: Sequence[int], **logged: list[float]) -> None:
-    """A trainer state with what was logged at some steps."""
+def write_history(path: Path, steps: Sequence[int], **logged: list[float]) -> Path:
+    """A trainer state with what was logged at some steps; NaN where it was not."""
     history = pd.DataFrame({"step": steps, **logged}).to_dict("records")
     path.mkdir(parents=True, exist_ok=True)
     state = {"global_step": max(steps), "log_history": history}
     (path / "trainer_state.json").write_text(json.dumps(state))
+    return path
 
 
 def completion(tokens: list[str], advantage: float = 1.0, **changes) -> dict:

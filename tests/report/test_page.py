@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from html import unescape
 from types import SimpleNamespace
@@ -11,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 from delta_trl.report import read_run, write_report
 from delta_trl.report.completions import evenly, token_limit
@@ -199,6 +196,18 @@ def test_the_page_stays_small(tmp_path, monkeypatch):
     assert "recorded groups are shown" not in page.read_text()
 
 
+def test_equal_completions_stand_there_once(tmp_path):
+    """Those whose credit differs do not."""
+    tokens = ["7", "+", "3"]
+    winners = [runs.completion(tokens), runs.completion(["10"]), runs.completion(tokens)]
+    losers = [runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, x]) for x in (1.0, 1.1, 1.001)]
+    runs.write_completions(tmp_path, winners + losers)
+    html = write_report(tmp_path, tmp_path / "report.html").read_text()
+    assert re.findall("<h3>(.*?)</h3>", html) == ["Winners (3)", "Losers (3)"]
+    facts = re.findall(r"<article><p>(.*?)</p>", html)
+    assert ["2 equal ones" in one for one in facts] == [True, False, True, False]
+
+
 def groups_of(*lengths: int) -> list[Group]:
     """Groups of 16 completions of so many tokens."""
     return [Group(0, "", [SimpleNamespace(tokens=range(length))] * 16) for length in lengths]
@@ -255,12 +264,8 @@ def test_the_curve_of_an_arm_is_the_mean_of_its_seeds(tmp_path):
     runs.write_history(tmp_path / "0", [4, 8], reward=[0.2, 0.4])
     runs.write_history(tmp_path / "1", [4, 8], reward=[0.4, 0.8])
     runs.write_history(tmp_path / "long", range(1000), reward=[0.0, 1.0] * 500)
-    short, long = arms_plot(
-        {
-            "none": [read_run(tmp_path / "0"), read_run(tmp_path / "1")],
-            "delta": [read_run(tmp_path / "long")],
-        }
-    ).lines
+    arms = {"none": [read_run(tmp_path / "0"), read_run(tmp_path / "1")], "delta": [read_run(tmp_path / "long")]}
+    short, long = arms_plot(arms, in_evaluation=False).lines
     assert short.points[["x", "y", "low", "high"]].to_numpy().ravel() == pytest.approx(
         [4, 0.3, 0.2, 0.4, 8, 0.6, 0.4, 0.8]
     )
@@ -277,24 +282,24 @@ def test_small_changes_look_small_and_steps_are_whole_numbers(tmp_path):
 
 
 def test_coefficients_by_side_and_position():
-    """Ten winners that rise from 1 to 2 over 48 positions, in 24 bins of 2; ten losers stay."""
-    position = np.tile(np.arange(1, 49), 10)
-    winners = pd.DataFrame({"side": 1, "position": position, "coefficient": 1 + (position - 1) / 47})
+    """
+    Winners rise from 1 to 2 over 48 positions, in 24 bins of 2; losers stay. The second of two steps is higher by 1,
+    and has three times as many tokens, which does not count.
+    """
+    position = np.arange(1, 49)
+    steps = []
+    for step, completions in enumerate((5, 15)):
+        own = {"step": step, "position": np.tile(position, completions)}
+        own["coefficient"] = 1 + step + (own["position"] - 1) / 47
+        steps.append(pd.DataFrame(own))
+    winners = pd.concat(steps).assign(side=1)
     losers = winners.assign(side=-1, coefficient=0.9)
     won, lost = coefficients_plot(pd.concat([winners, losers])).lines
-    pairs = winners.coefficient[:48].to_numpy().reshape(24, 2)
-    places = np.arange(1.5, 48, 2)
-    expected = np.column_stack([places, pairs.mean(axis=1), pairs])
+    first_step = (1 + (position - 1) / 47).reshape(24, 2).mean(axis=1)
+    expected = np.column_stack([position[::2] + 0.5, first_step + 0.5, first_step + 0.25, first_step + 0.75])
     np.testing.assert_allclose(won.points[["x", "y", "low", "high"]], expected)
     np.testing.assert_allclose(lost.points.y, 0.9)
     assert coefficients_plot(winners[: 4 * 48]) is None
-
-
-@pytest.mark.slow  # what the README's picture is made with
-def test_picture(run_dir, tmp_path, browser):
-    command = [sys.executable, "-m", "scripts.build.report_picture", run_dir, tmp_path / "report.png"]
-    subprocess.run([*map(str, command)], check=True)
-    assert Image.open(tmp_path / "report.png").width > 300
 
 
 def agents_page(tmp_path):

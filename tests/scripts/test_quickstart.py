@@ -29,11 +29,12 @@ def test_a_shortened_run_compares_and_reports(tmp_path):
     assert len(lines) < 40
     reached = json.loads((folder / "compare.json").read_text())["reached"]
     assert list(reached) == ["none", "delta"]
-    # The shipped model solves 0.30 of the problems; four optimiser steps change it little, 0 or 1 would mean a
-    # defect in sampling or in the reward.
+    # The shipped model solves about a quarter of the problems; four optimiser steps change it little, 0 or 1 would
+    # mean a defect in sampling or in the reward.
     assert all(0.05 < found["eval_reward"][0] < 0.9 for found in reached.values())
     report = folder / "seed-0" / "delta" / "report.html"
-    assert lines[-1] == f"Report: {report}"
+    assert lines[-4].startswith("The model solved ")
+    assert lines[-1].startswith(f"Open {folder / 'compare.html'} ")
     assert report.is_file()
     history = json.loads((report.parent / "trainer_state.json").read_text())["log_history"]
     # the recipe is one where TRL scores old log-probs itself

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..arguments.errors import UsageError
 from ..files import differences, in_words
-from .metrics import bootstrap_interval, problem_means
+from .metrics import bootstrap_interval, no_interval, problem_means
 from .results import interval, mean, read_results, read_samples, table
 
 
@@ -40,7 +40,8 @@ def main(args: Sequence[str]) -> None:
     rows = [["benchmark", "problems", "A", "B", "A - B", "95 % interval"]]
     for name, pair in pairs.items():
         means = map(mean, pair.mean())
-        rows.append([name, str(len(pair)), *means, interval(bootstrap_interval(pair["A - B"]))])
+        ends = no_interval(pair["A - B"]) or interval(bootstrap_interval(pair["A - B"]))
+        rows.append([name, str(len(pair)), *means, ends])
     print(table(rows))
 
 
@@ -53,5 +54,5 @@ def read_evaluation(folder: Path, name: str) -> tuple[dict, pd.Series]:
     """The settings of a finished benchmark, with versions, and the mean rewards of its problems."""
     content = read_results(folder / f"{name}.json")
     settings = content["settings"]
-    rewards, _, _ = read_samples(folder, name, settings)
-    return {**settings, "versions": content["versions"]}, problem_means(rewards)
+    (rewards, _, _), prompts = read_samples(folder, name, settings)
+    return {**settings, "versions": content["versions"]}, problem_means(rewards, prompts)

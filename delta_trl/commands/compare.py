@@ -22,7 +22,7 @@ from ..arguments.parser import parse
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
 from ..files import STATE, differences, in_words, last_whole_checkpoint, read_json, write_json
-from ..report.outcomes import BENCHMARKS, OUTCOMES, write_outcomes
+from ..report.compare_page import BEFORE, BENCHMARKS, OUTCOMES, write_outcomes
 from ..trainer.config import CreditArguments, DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets
 from .arms import arms_of
@@ -75,26 +75,27 @@ class SeedRun:
 def main(args: list[str]) -> None:
     """Compare, or go on. Raises `UsageError` for a user's mistake."""
     with mistakes():
-        folder, plan, runs = read_call(args)
+        folder, plan, runs, before = read_call(args)
         begin(folder, plan, runs)
+    evaluate_before(folder, runs, before)
     left_out = work(folder, plan, runs)
     if not (seeds := finished_seeds(runs)):
         sys.exit(f"Nothing can be compared. {' '.join(left_out.values())}")
     print(write_outcomes(folder, plan, seeds, left_out))
-    print(f"The page with the curves: {folder / 'compare.html'}")
+    print(f"The page with curves, differences by seed and a report of each run: {folder / 'compare.html'}")
 
 
-def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun]]:
+def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], list[str]]:
     """
-    The folder, the content of plan.json and the runs that a command line asks for. Raises `ValueError`, `OSError` or
-    `ImportError` for what does not fit.
+    What a command line asks for: the folder, the content of plan.json, the runs, and the command that evaluates the
+    model before training. Raises `ValueError`, `OSError` or `ImportError` for what does not fit.
     """
     parser = HfArgumentParser(CompareArguments, prog="delta-trl compare", allow_abbrev=False, add_help=False)
     for name in OF_EVAL:
         parser.add_argument(f"--eval_{name}")
     given, of_eval, options = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
     recipe = parse_recipe(options, RecipeConfig)
-    config = recipe[1]
+    _, config, model = recipe
     launcher = shlex.split(given.launcher) or [sys.executable]
     refuse_call(given.seeds, launcher[0], config)
     evaluate = evaluation_command(given.benchmarks, of_eval, config.use_cpu)
@@ -134,7 +135,9 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun]]:
                     results=[results / f"{name}.json" for name in resolve(given.benchmarks)],
                 )
             )
-    return folder, plan, runs
+    start = str(model.model_name_or_path)
+    before = [*evaluate, "--model_name_or_path", start, "--output_dir", str(folder / BEFORE)]
+    return folder, plan, runs, before
 
 
 def evaluation_command(benchmarks: list[str], options: Namespace, use_cpu: bool) -> list[str]:
@@ -184,6 +187,15 @@ def begin(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> None:
         if code := call([*of_rule.train, "--dry_run"]):
             sys.exit(code)  # it has said why
         write_json(plan, path)
+
+
+def evaluate_before(folder: Path, runs: list[SeedRun], command: list[str]) -> None:
+    """Evaluate the model that all runs begin with, once. Says nothing of a failure: after a run it comes again."""
+    if not all((folder / BEFORE / path.name).is_file() for path in runs[0].results):
+        path = folder / f"{BEFORE}.log"
+        print(f"Evaluating the model before training. The log: {path}", flush=True)
+        with path.open("a") as log:
+            subprocess.call(command, stdout=log, stderr=log)
 
 
 def finished_seeds(runs: list[SeedRun]) -> list[int]:

@@ -1,0 +1,77 @@
+"""What the runs of a comparison reached, by hand, and the page that says so."""
+
+import json
+
+import pytest
+
+from delta_trl.arguments.errors import UsageError
+from delta_trl.report import read_run
+from delta_trl.report.compare_page import OUTCOMES, outcomes_of, write_outcomes
+
+from . import runs
+
+
+def test_outcomes_by_hand(tmp_path):
+    rewards = [0.1] * 18 + [0.7, 0.9]
+    steps = range(1, 21)
+    evaluated = {"eval_a_reward": [0.0] * 19 + [0.2], "eval_b_reward": [0.0] * 19 + [0.4]}
+    runs.write_history(tmp_path, steps, reward=rewards, **evaluated)
+    for name, problems, accuracy in (("few", 10, 0.5), ("many", 30, 0.1)):
+        content = {"settings": {"num_generations": 1}, "results": {"scored_problems": problems, "avg_at_k": accuracy}}
+        path = tmp_path / "benchmarks" / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(content))
+    found = outcomes_of(read_run(tmp_path), OUTCOMES)
+    expected = {"accuracy": 0.2, "eval_reward": 0.3, "training_reward": 0.17, "training_reward_at_end": 0.8}
+    assert found == pytest.approx(expected)
+
+
+def test_an_outcome_that_was_not_measured(tmp_path):
+    runs.write_history(tmp_path, [1, 2], reward=[0.1, 0.2])
+    with pytest.raises(UsageError, match="measured no eval_reward"):
+        outcomes_of(read_run(tmp_path), OUTCOMES[1:])
+
+
+RULES = ("none", "delta", "side_mean", "shuffled", "fipo", "within_side")
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """A comparison of six arms with three seeds, which were evaluated before training, too."""
+    for seed in range(3):
+        for i, arm in enumerate(RULES):
+            rewards = {"reward": [0.3, 0.4, 0.5], "step_time": [30.0] * 3}
+            evaluated = {"eval_reward": [0.25, float("nan"), 0.5 + 0.01 * i * seed]}
+            runs.write_history(tmp_path / f"seed-{seed}" / arm, [0, 2, 4], **rewards, **evaluated)
+    settings = {"model_name_or_path": "my/model", "dataset_name": "my/data", "learning_rate": 1e-5}
+    outcomes = ["eval_reward", "training_reward", "training_reward_at_end"]
+    plan = {"arms": {arm: {} for arm in RULES}, "rule": "delta", "seeds": [0, 1, 2], "settings": settings}
+    write_outcomes(tmp_path, {**plan, "outcomes": outcomes, "primary": "eval_reward"}, [0, 1, 2], {})
+    return tmp_path
+
+
+def test_the_table_begins_before_training(compared):
+    text = (compared / "compare.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    assert rows[0] == ["arm", "eval_reward", "training_reward", "training_reward_at_end", "minutes"]
+    assert rows[2] == ["before training", "0.250", "", "", ""]
+    assert rows[3] == ["none", "0.500", "0.400", "0.500", "2.0"]
+    assert "model_name_or_path: my/model; dataset_name: my/data; seeds: 0, 1, 2\n" in text
+
+
+def test_the_page_of_a_comparison(compared, open_page):
+    """In a narrow window, no word breaks, nothing scrolls sideways but tables, and all curves look different."""
+    page = open_page(compared / "compare.html", viewport={"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    heights = page.locator("th").evaluate_all("all => all.map(node => node.getClientRects()[0].height)")
+    assert max(heights) < 60
+    looks = page.locator("#plots li path").evaluate_all(
+        "all => all.map(node => { const style = getComputedStyle(node); return style.stroke + style.strokeDasharray })"
+    )
+    assert len(set(looks)) == len(RULES)
+    assert "Reward in evaluation" in page.locator("#plots").inner_text()
+    assert page.locator("circle.seed").count() == 3 * (len(RULES) - 1)
+    links = page.locator("a").evaluate_all("all => all.map(node => node.getAttribute('href'))")
+    assert links == [f"seed-{seed}/{arm}/report.html" for arm in RULES for seed in range(3)]
+    page.locator("a").last.click()
+    assert "0.250 at step 0" in page.locator("#verdict").inner_text()
