@@ -166,7 +166,7 @@ def marian() -> MarianConfig:
     return MarianConfig(vocab_size=40, d_model=32, pad_token_id=0, eos_token_id=1, dropout=0, **heads)
 
 
-@pytest.mark.parametrize("config", [gpt2, gpt_neo, opt, qwen, marian], ids=str)
+@pytest.mark.parametrize("config", [gpt2, gpt_neo, opt, qwen, marian])
 def test_scored_is_what_was_sampled(make_trainer, config):
     """`generate` gives the prompts in a batch, of several lengths, the logits of which it samples."""
     model = sharp(config(), factor=4).eval()
