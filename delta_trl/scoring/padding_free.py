@@ -25,8 +25,8 @@ LOSS = {"compute_loss", "_compute_loss", "_get_per_token_logps_and_entropies"}  
 class PaddingFree(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] whose micro-batches have no padding. Their rows follow each other in one, or are moved to the
-    left where a model's layers mix them. The loss leaves out rows whose advantages are all 0. Losses are the same up
-    to rounding.
+    left where a model's layers mix them. Each row is scored as it was sampled, with positions from 0. The loss leaves
+    out rows whose advantages are all 0. With rotary positions, losses are TRL's to rounding.
 
     The random order of rows differs from TRL's: within an optimiser step, rows of one prompt are adjacent. It is fixed
     when the rollout batch is scored. Scoring and loss thus run the same micro-batches.
