@@ -114,6 +114,25 @@ def test_the_backbone_s_hook_fires_in_the_scoring_pass(seen):
 # --- the rest ---
 
 
+class Generated(GRPOTrainer):
+    def _generate(self, prompts):
+        self.generated = super()._generate(prompts)
+        return self.generated
+
+
+def test_generation_returns_token_ids_first_and_images_before_those_of_tools(make_trainer, rollout):
+    """Real rows confirm the layout before they are scored, unless they have images."""
+    trainer = make_trainer(**{**TRL, "trainer_class": Generated})
+    batch = rollout(trainer)
+    prompts, completions, *_, images, of_tools = trainer.generated
+    for ids, mask, rows in (
+        (batch["prompt_ids"], batch["prompt_mask"], prompts),
+        (batch["completion_ids"], batch["completion_mask"], completions),
+    ):
+        assert [row[valid].tolist() for row, valid in zip(ids, mask.bool(), strict=True)] == rows
+    assert (images, of_tools) == (None, [])
+
+
 def test_the_reference_is_sharded_after_the_accelerator_is_made():
     """`DeltaGRPOTrainer` sets the precision that both models are sharded with."""
     construct = inspect.getsource(GRPOTrainer.__init__)

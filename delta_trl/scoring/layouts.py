@@ -90,8 +90,8 @@ class Layouts:
 
     def confirm(self, prompts: Sequence[list[int]], completions: Sequence[list[int]], has_images: bool) -> None:
         """
-        Compare a few real rows in the layout, in training, with each of them alone: in the first rollout batch, the
-        8th, the 64th and so on, before it is scored. All processes take part, and make as many forward passes.
+        Compare a few real rows in the layout, in training, with each of them alone, before they are scored: in the
+        first rollout batch, after 8 of them, after 64 and so on. All processes make as many forward passes.
 
         Args:
             prompts, completions (`Sequence[list[int]]` of length B): Token ids of the rollout batch.

@@ -34,6 +34,7 @@ MODES = {
     "truncated masked": {"mask_truncated_completions": True},
     "aligned": {"num_iterations": 1},
     "gradient checkpointing": {"activation_checkpointing": True},
+    "reentrant": {"activation_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}},
     "LoRA and a reference": {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}},
     "a reference of its own": {"beta": 0.1},
 }

@@ -137,23 +137,23 @@ def with_dropout():
     return model
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "all_run"),
-    [
-        (Plain, {}, False),
-        (Plain, {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}}, True),
-        (Plain, {"top_entropy_quantile": 0.5}, True),
-        (Plain, {"entropy_coef": 0.1}, True),
-        (Plain, {"bf16": True}, False),
-        (Plain, {"bf16": True, "num_iterations": 1}, False),
-        (Plain, {"model": with_dropout}, True),
-        (Plain, {"model": with_noise}, True),
-        (OwnLoss, {}, True),
-        (Patched, {}, True),
-        (type("Mixed", (Plain, Below, GRPOTrainer), {}), {}, True),
-        (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}, True),  # of micro-batches
-    ],
-)
+READERS = {  # the trainer, its options, and whether all rows run
+    "plain": (Plain, {}, False),
+    "beta": (Plain, {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}}, True),
+    "top entropies": (Plain, {"top_entropy_quantile": 0.5}, True),
+    "entropy bonus": (Plain, {"entropy_coef": 0.1}, True),
+    "bf16": (Plain, {"bf16": True}, False),
+    "bf16, one step": (Plain, {"bf16": True, "num_iterations": 1}, False),  # without old ones, ratios are 1
+    "dropout": (Plain, {"model": with_dropout}, True),
+    "noise": (Plain, {"model": with_noise}, True),
+    "own loss": (OwnLoss, {}, True),
+    "wrapped loss": (Patched, {}, True),
+    "scoring of a mixin": (type("Mixed", (Plain, Below, GRPOTrainer), {}), {}, True),
+    "fipo": (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}, True),  # of micro-batches
+}
+
+
+@pytest.mark.parametrize(("kind", "options", "all_run"), READERS.values(), ids=READERS)
 def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options, all_run):
     _, _, rows = run(make_trainer, kind, max_steps=1, **options)
     _, _, every_row = run(make_trainer, kind, n=1, max_steps=1, **options)
