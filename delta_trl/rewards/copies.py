@@ -35,14 +35,16 @@ def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
     """
     if split_label(gold)[0] is not None:
         return False
+    text = prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt))
+    asked = _formulas(text)
     whole = normalize(answer)
     sides = SIDES.split(whole)
-    asked = _formulas(prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt)))
-    numeral = _numeral(sides[-1])
+    last = sides[-1]
+    numeral = _numeral(last)
     golds = list(filter(None, map(_numeral, SIDES.split(normalize(gold)))))
-    if numeral and golds and _terms(sides[-1]) in asked:
+    if numeral and golds and _terms(last) in asked:
         return _terms(numeral) not in map(_terms, golds)
-    written = {_terms(text) for text in (whole, sides[-1]) if operations(text)}
+    written = {_terms(side) for side in (whole, last) if operations(side)}
     own = {_terms(side) for side in sides if operations(side)}
     return bool(written & asked) and not own & _formulas(gold)
 
@@ -50,10 +52,10 @@ def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
 @functools.lru_cache(maxsize=256)
 def _formulas(text: str) -> set[tuple[str, ...]]:
     """The terms of all formulas, numerals and quantities in a text, and of their sides."""
-    formulas = {text}
+    parts = {text}
     for between in (DELIMITER, WORD_NO_UNIT, WORD, CLAUSE_END, SIDES):
-        formulas |= {part for formula in formulas for part in between.split(formula)}
-    formulas = {text for text in formulas if 2 < len(text) <= MAX_ANSWER_LENGTH and not PROSE.search(text)}
+        parts.update(*map(between.split, parts))
+    formulas = [part for part in parts if 2 < len(part) <= MAX_ANSWER_LENGTH and not PROSE.search(part)]
     return set(map(_terms, formulas))
 
 
