@@ -91,8 +91,9 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
     if not isinstance(row["prompt"], str):
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
     if row["token_ids"] is None:
-        row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
-        row["turns"] = [1] * len(row["token_ids"])
+        ids = tokenizer(row["completion"], add_special_tokens=False).input_ids
+        row["token_ids"] = ids
+        row["turns"] = [1] * len(ids)
     problems = []
     for what, part in ("the prompt", "prompt_ids"), ("the completion", "token_ids"):
         problems += check_ids(row[part], tokenizer, config, what)

@@ -119,7 +119,7 @@ def samples(
         columns = problems[[place // k for place in places]]
         numbers = columns.pop(NUMBER)
         prompts = columns.pop("prompt")
-        ids = prompt_ids(tokenizer, prompts, args.chat_template_kwargs)  # type: ignore[arg-type]
+        ids = prompt_ids(tokenizer, prompts, args.chat_template_kwargs)
         seeds = [args.seed * total + place for place in places]
         completions = generate(ids, seeds, end)
         texts = tokenizer.batch_decode(completions, skip_special_tokens=True)
