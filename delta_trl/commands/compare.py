@@ -17,11 +17,12 @@ import psutil
 from tqdm import tqdm
 from transformers import HfArgumentParser
 
+from ..arguments.differences import differences, in_words
 from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
-from ..files import STATE, differences, in_words, last_whole_checkpoint, read_json, write_json
+from ..files import STATE, last_whole_checkpoint, read_json, write_json
 from ..report.compare_page import BEFORE, BENCHMARKS, OUTCOMES, write_outcomes
 from ..trainer.config import CreditArguments, DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets

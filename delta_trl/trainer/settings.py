@@ -15,7 +15,8 @@ from datasets import Dataset
 from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
-from ..files import SETTINGS, differences, in_words, read_json
+from ..arguments.differences import differences, in_words
+from ..files import SETTINGS, read_json
 from ..version import __version__
 
 

@@ -6,7 +6,8 @@ import torch
 
 from ..coefficients import split_sides
 from ..options import check_number
-from ..rule import Credit, TokenCredit, Tokens, mean_over_ranks
+from ..ranks import mean_over_ranks
+from ..rule import Credit, TokenCredit, Tokens
 
 
 @dataclass
