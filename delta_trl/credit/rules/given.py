@@ -145,10 +145,25 @@ class Given(TokenCredit):
 
     def _per_turn(self, responses: Responses) -> list:
         """One value per turn, from a column or from the environments."""
-        found = responses.columns.get(self._column if self._kind == "column" else "environments")
-        if found is None:
-            self._refuse(f"no such {self._kind}. The columns are {', '.join(responses.columns)}")
-        return found if self._kind == "column" else [getattr(one, self._column, None) for one in found]
+        columns = responses.columns
+        if self._kind == "column":
+            if self._column not in columns:
+                self._refuse(f"no such column. There are {', '.join(columns)}")
+            return columns[self._column]
+        if "environments" not in columns:
+            self._refuse("there are no environments. The trainer needs an `environment_factory`")
+        return [self._of_environment(environment) for environment in columns["environments"]]
+
+    def _of_environment(self, environment: Any) -> Any:
+        try:
+            return getattr(environment, self._column)
+        except AttributeError:
+            names = [name for name in dir(environment) if not name.startswith("_")]
+            attributes = [name for name in names if not callable(inspect.getattr_static(environment, name, None))]
+            self._refuse(
+                f"{type(environment).__name__} has no such attribute, or its property fails. There are "
+                f"{', '.join(attributes) or 'none'}"
+            )
 
     def _called(self, responses: Responses) -> Sequence:
         if "turns" in responses.columns:
