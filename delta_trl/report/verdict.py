@@ -220,10 +220,10 @@ JUDGEMENTS = (
         "It is half of them, or more.",
     ),
     Judgement(
-        "Mismatches",
+        "Mismatch",
         mismatches,
-        "{0[mean]:.1%} of completions (at most {0[max]:.1%} in a step) had another number of turns or tokens than the "
-        "source had values for. They trained with their outcome alone.",
+        "For {0[mean]:.1%} of completions (at most {0[max]:.1%} in a step), the source gave more or fewer values "
+        "than they have turns or tokens. They trained with their outcome alone.",
         lambda x: x["mean"] >= 0.1,
         "It is a tenth of them, or more.",
     ),

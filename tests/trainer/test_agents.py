@@ -137,8 +137,8 @@ def test_turns_that_an_environment_does_not_see(make_agent, tmp_path):
         for c in group.completions:
             rewards = c.step_rewards[c.step_rewards == c.step_rewards].tolist()
             assert rewards == ([*map(float, range(1, len(CONVERSATIONS[name]))), 0.0] if name in FITS else [])
-    [line] = [line for line in verdict(run) if line[0] == "Mismatches"]
-    assert line[1].startswith("66.7% of completions (at most 66.7% in a step)")
+    [line] = [line for line in verdict(run) if line[0] == "Mismatch"]
+    assert line[1].startswith("For 66.7% of completions (at most 66.7% in a step), the source gave")
     assert line[2]
 
 
@@ -163,16 +163,17 @@ def test_a_source_of_environments_without_any(make_trainer, rollout):
         rollout(trainer)
 
 
-def turns_seen(make_agent, rollout, **options) -> list[list[Turn]]:
-    """The turns of the first conversation of each prompt."""
-    seen: list = []
+def responses_seen(make_agent, rollout, **options) -> tuple[list[list[Turn]], list[list[dict]]]:
+    """Turns and messages of the first conversation of each prompt."""
+    seen: dict[str, list] = {"turns": [], "messages": []}
 
     def source(completions, turns, **columns):
-        seen.extend(turns)
+        seen["turns"] += turns
+        seen["messages"] += completions
         return [None] * len(completions)
 
     rollout(make_agent(source, **options))
-    return seen[::2]
+    return seen["turns"][::2], seen["messages"][::2]
 
 
 def tools_of(turns: list[list[Turn]]) -> list[list[tuple]]:
@@ -181,7 +182,12 @@ def tools_of(turns: list[list[Turn]]) -> list[list[tuple]]:
 
 def test_tools_of_turns_are_those_of_their_messages(make_agent, rollout):
     """In TRL's own loop, which makes a message of each turn."""
-    assert tools_of(turns_seen(make_agent, rollout)) == list(TOOLS.values())
+    turns, conversations = responses_seen(make_agent, rollout)
+    assert tools_of(turns) == list(TOOLS.values())
+    for of_turns, messages in zip(tools_of(turns), conversations, strict=True):
+        of_policy = [message for message in messages if message["role"] == "assistant"]
+        calls = [message.get("tool_calls", []) for message in of_policy]
+        assert of_turns == [tuple(one["function"]["name"] for one in of_message) for of_message in calls]
 
 
 ANSWER = f"\n<|im_start|>user\n<tool_response>\n{call('echo')}\n</tool_response>{END}\n{ASKS}"
@@ -210,7 +216,7 @@ OF_ROLLOUT_FUNC = {"environment_factory": None, "rollout_func": conversations}
 def test_tools_of_turns_in_conversations_of_a_rollout_func(make_agent, rollout):
     """TRL makes one message of each conversation."""
     tokenizer = add_response_schema(chat_tokenizer())
-    turns = turns_seen(make_agent, rollout, processing_class=tokenizer, **OF_ROLLOUT_FUNC)
+    turns, _ = responses_seen(make_agent, rollout, processing_class=tokenizer, **OF_ROLLOUT_FUNC)
     assert tools_of(turns) == list(TOOLS.values())
     page: dict = {}
     exec(shown_module("my_judge.py", "agents.md"), page)
@@ -219,7 +225,7 @@ def test_tools_of_turns_in_conversations_of_a_rollout_func(make_agent, rollout):
 
 
 def test_a_tokenizer_without_a_parser_shows_no_tools(make_agent, rollout):
-    turns = turns_seen(make_agent, rollout, **OF_ROLLOUT_FUNC)
+    turns, _ = responses_seen(make_agent, rollout, **OF_ROLLOUT_FUNC)
     assert tools_of(turns) == [[()] * len(turns) for turns in CONVERSATIONS.values()]
 
 
