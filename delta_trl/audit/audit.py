@@ -40,12 +40,11 @@ def audit(args: AuditArguments) -> None:
     """
     folder = Path(args.output_dir)
     rules = {rule: make_rule(rule) for rule in args.token_credit}
-    tokenizer = args.tokenizer()
-    config = args.config()
+    reader = args.reader()
     data = {}
     for given in args.benchmarks:
         name, labelled = find(given, LABELLED, LabelledData)
-        data[name] = rollout_batches(name, labelled, args, tokenizer, config)
+        data[name] = rollout_batches(name, labelled, args, reader)
     folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
     model = args.model()
     if args.is_adapter():  # exact gradients are those of the merged model
@@ -56,7 +55,7 @@ def audit(args: AuditArguments) -> None:
         lines = []
         for number, rows in enumerate(tqdm(batches, desc=name, unit="batch")):
             torch.manual_seed(args.seed + number)
-            lines += score(model, rows, rules, args.batch_size, tokenizer)
+            lines += score(model, rows, rules, args.batch_size, reader.tokenizer)
         scored += [json.dumps({"benchmark": name, **line}) + "\n" for line in lines]
         benchmarks[name] = summarise(lines, args.seed)
         benchmarks[name]["left_out"] = dict(+left_out)

@@ -9,10 +9,10 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig
 
-from ..data.columns import check_columns, check_golds
-from ..data.loading import drop_long_prompts, drop_rows_without_gold, load, local_format, prepare
+from ..data.loading import load, local_format, prepare
+from ..data.preflight import preflight
 from ..evaluation.model import ModelArguments
-from ..trainer.checks import check_model, refuse_too_few_rows
+from ..trainer.checks import reader_of_run, refuse_too_few_rows
 from .recipe import RunArguments, UsageError, get_rewards
 
 
@@ -54,13 +54,12 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
     """
     rewards = get_rewards(run_args)
     model = source.model_name_or_path
-    processor = config = None
+    reader = None
     datasets = {}
-    warnings = []
+    warnings: list[str] = []
     absent = []
     try:
-        processor = source.processor()
-        config = source.config()
+        reader = reader_of_run(args, model, source.processor(), source.config())
     except (OSError, ValueError):  # not on this machine, or broken
         if not source.local_files_only or Path(model).is_dir():
             raise
@@ -70,21 +69,21 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
         if source.local_files_only and not local_format(name) and not Path(name).exists():
             absent.append(name)
             continue
-        dataset = load_prepared(of, split)
-        warnings += check_columns(dataset, rewards, run_args.reward_funcs, name)
-        dataset = drop_rows_without_gold(dataset, rewards, name)
-        limit = run_args.max_prompt_length
-        if processor and limit is not None:
-            tokenizer = getattr(processor, "tokenizer", processor)
-            dataset = drop_long_prompts(dataset, tokenizer, limit, name, args.chat_template_kwargs)
+        checked = preflight(
+            load_prepared(of, split),
+            name,
+            rewards,
+            run_args.reward_funcs,
+            reader,
+            refuses=True,
+            grades=args.process_index == 0,
+            max_prompt_length=run_args.max_prompt_length,
+        )
         if title == "train_dataset":
-            refuse_too_few_rows(args, len(dataset))
-        if args.process_index == 0:  # grading takes time
-            warnings += check_golds(dataset, rewards, name)
-        datasets[title] = dataset
-    if config:
-        warnings += check_model(args, processor, config, model, datasets, rewards)
-    return Inputs(rewards, datasets, config, warnings, absent)
+            refuse_too_few_rows(args, len(checked.dataset))
+        warnings += checked.warnings
+        datasets[title] = checked.dataset
+    return Inputs(rewards, datasets, reader and reader.config, warnings, absent)
 
 
 def load_prepared(run_args: RunArguments, split: str) -> Dataset:

@@ -5,7 +5,6 @@ For `--help`, the module imports nothing heavy: the methods do.
 """
 
 import copy
-import math
 import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,6 +16,8 @@ from ..arguments.parser import documented
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+    from ..scoring.checks import Reader
 
 
 # Arguments of the commands' subclasses that are at least 1
@@ -91,6 +92,12 @@ class ModelArguments:
         config = AutoConfig.from_pretrained(base.model_name_or_path, **base.hub_options)
         return config.get_text_config()
 
+    def reader(self) -> "Reader":
+        """The model without its weights, for checks of what it reads."""
+        from ..scoring.checks import Reader
+
+        return Reader(self.model_name_or_path, self.processor(), self.config())
+
     def tokenizer(self) -> "PreTrainedTokenizerBase":
         processor = self.processor()
         return getattr(processor, "tokenizer", processor)
@@ -144,9 +151,3 @@ class ModelArguments:
                 )
         accelerator = None if self.use_cpu else torch.accelerator.current_accelerator(check_available=True)
         return model.to(accelerator or "cpu").eval()
-
-
-def beyond_context(length: int, config: "PretrainedConfig") -> str:
-    """Words for a text of so many tokens that is longer than the model's context; empty if it is not."""
-    limit = getattr(config, "max_position_embeddings", None) or math.inf
-    return f"longer than the model's {limit:,} tokens" if length > limit else ""

@@ -164,9 +164,9 @@ class CodeReward:
             Reward the fraction of tests passed; otherwise 1.0 for all tests and 0.0 for fewer.
         tier (`str`, *optional*): See `Sandbox`.
         remote_url (`str`, *optional*): Run programs on this server instead of this machine; see `RemoteSandbox`.
-        reasoning_opened (`bool`, *optional*, defaults to `False`):
+        reasoning_opened (`bool`, *optional*):
             Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
-            not close it scores 0.
+            not close it scores 0. By default, the trainer and the commands ask the template.
 
     Example:
 
@@ -187,7 +187,7 @@ class CodeReward:
         partial_credit: bool = False,
         tier: str | None = None,
         remote_url: str | None = None,
-        reasoning_opened: bool = False,
+        reasoning_opened: bool | None = None,
     ):
         self.limits = Limits(wall_seconds=timeout, memory_mb=memory_mb)
         self.partial_credit = partial_credit
