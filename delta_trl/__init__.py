@@ -6,7 +6,7 @@ from .version import __version__
 __all__ = ["DeltaGRPOConfig", "DeltaGRPOTrainer", "__version__"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> type:
     # TRL takes seconds to import; `delta_trl.credit` and the workers of `delta_trl.rewards` do without it
     if name == "DeltaGRPOConfig":
         from .trainer.config import DeltaGRPOConfig

@@ -13,7 +13,7 @@ from transformers.utils import flatten_dict
 STATE = "trainer_state.json"  # says how far a run, or a checkpoint, came
 SETTINGS = "training_settings.json"  # says what a run was started with
 MANIFEST = "checkpoint_files.json"  # of a checkpoint, written last: its other files, and their sizes
-NO_OPTIONS = (({}, None), (None, {}))  # no difference between two settings
+NO_OPTIONS: tuple = (({}, None), (None, {}))  # no difference between two settings
 
 
 def write_atomically(data: bytes, path: Path) -> None:

@@ -41,7 +41,7 @@ def make_trainer(
     }
     of_trainer = {"processing_class": tiny.tokenizer(), **(trainer_options or {})}
     for name, value in options.items():
-        is_of_config = hasattr(config_class, name) and not isinstance(value, TokenCredit)
+        is_of_config = name in config_class.__dataclass_fields__ and not isinstance(value, TokenCredit)
         (of_config if is_of_config else of_trainer)[name] = value
     return trainer_class(
         tiny.model() if model is None else model,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import yaml
 from trl import TrlParser
@@ -17,6 +17,10 @@ from .errors import UsageError, mistakes
 from .lookup import nearest
 
 
+if TYPE_CHECKING:
+    Mapping = dict[str, Any]
+else:
+    Mapping = dict[str, Any] | str | None  # as a command line, YAML or Python give it, until `read_mappings`
 OPTION = re.compile(r"^    ([\w, ]+?)(?: \(.*?\))?:(.*(?:\n {8}.*)*)", re.MULTILINE)
 TOP_LEVEL_KEY = re.compile(r"^(\w+):", re.MULTILINE)
 LINK = re.compile(r"\[`~?(?:\w+\.)*(\w+)`\]")
@@ -104,7 +108,7 @@ def _named(word: str, known: set[str]) -> str:
 
 def documented(arguments: type) -> type:
     """Decorates a dataclass: what its docstring says of an option is the option's help on the command line."""
-    for names, text in OPTION.findall(inspect.getdoc(arguments)):
+    for names, text in OPTION.findall(inspect.getdoc(arguments) or ""):
         described = LINK.sub(r"\1", " ".join(text.split()))
         described = described.replace("%", "%%")
         for option in dataclasses.fields(arguments):

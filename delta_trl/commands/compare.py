@@ -109,10 +109,11 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
     for part in (given, of_eval, *recipe):
         settings |= vars(part)
     del settings["output_dir"]
+    seeds = list(range(config.seed, config.seed + given.seeds))
     plan = {
         "arms": arms,
         "rule": rule,
-        "seeds": list(range(config.seed, config.seed + given.seeds)),
+        "seeds": seeds,
         "outcomes": outcomes,
         "primary": outcomes[0],
         "settings": as_json(without_secrets(settings)),
@@ -120,7 +121,7 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
     folder = Path(config.output_dir or "trainer_output")
     train = [*launcher, "-m", "delta_trl", "train", *options, *FOR_ALL_RUNS]
     runs = []
-    for seed in plan["seeds"]:  # the arms of a seed before the next seed, so that whatever is finished is paired
+    for seed in seeds:  # the arms of a seed before the next seed, so that whatever is finished is paired
         for arm, kwargs in arms.items():
             own = folder / f"seed-{seed}" / arm
             credit = ["--token_credit", arm, "--token_credit_kwargs", json.dumps(kwargs)]  # JSON is YAML

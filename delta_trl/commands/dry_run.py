@@ -58,7 +58,7 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
 
         def __post_init__(self):
             asked = self.use_cpu
-            self.use_cpu = True  # without a GPU, bf16 is refused unless this is set
+            self.use_cpu: bool = True  # without a GPU, bf16 is refused unless this is set
             super().__post_init__()
             self.use_cpu = asked
 

@@ -96,6 +96,7 @@ def tokenize(row: dict, reader: Reader) -> list[str]:
     if not isinstance(row["prompt"], str):
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
     if row["token_ids"] is None:
-        row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
-        row["turns"] = [1] * len(row["token_ids"])
+        ids = tokenizer(row["completion"], add_special_tokens=False).input_ids
+        row["token_ids"] = ids
+        row["turns"] = [1] * len(ids)
     return check_sequence(row["prompt_ids"], row["token_ids"], reader, f"line {row['line']}")

@@ -40,7 +40,7 @@ def resume_from(given: str | None, output_dir: str) -> str | None:
 
 def refuse_another_run(folder: Path, names: tuple[str, ...] = (*FINISHED, SETTINGS, "checkpoint-*")) -> None:
     """Raise `UsageError` if a folder holds such files of a run or a model."""
-    found = []
+    found: list[Path] = []
     for name in names:
         found += folder.glob(name)
     if not found:

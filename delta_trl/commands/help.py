@@ -20,6 +20,6 @@ OPTIONS = {
 def main(args: list[str]) -> None:
     """Print the options of the command that `args` name."""
     (command,) = args
-    described, _, _ = inspect.getdoc(OPTIONS[command]).partition("Args:")
+    described, _, _ = (inspect.getdoc(OPTIONS[command]) or "").partition("Args:")
     usage = f"delta-trl {command} [--config FILE.yaml] [--option value ...]"
     TrlParser(OPTIONS[command], usage=usage, description=described).print_help()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments.errors import UsageError
 from ..arguments.lookup import import_dotted
-from ..arguments.parser import documented, parse, read_mappings
+from ..arguments.parser import Mapping, documented, parse, read_mappings
 from ..evaluation.model import ModelArguments
 
 
@@ -60,16 +60,16 @@ class RunArguments:
 
     dataset_name: str
     reward_funcs: list[str]
-    reward_kwargs: dict | str | None = None
+    reward_kwargs: Mapping = field(default_factory=dict)
     dataset_config: str | None = None
     dataset_format: str | None = None
     dataset_train_split: str = "train"
     eval_dataset_name: str | None = None
     eval_dataset_config: str | None = None
     eval_dataset_format: str | None = None
-    eval_column_mapping: dict | str | None = None
+    eval_column_mapping: Mapping = field(default_factory=dict)
     dataset_test_split: str = "test"
-    column_mapping: dict | str | None = None
+    column_mapping: Mapping = field(default_factory=dict)
     prompt_template: str | None = None
     system_prompt: str | None = None
     conversational: bool = False
@@ -154,7 +154,7 @@ def silent_problem(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> str | 
 
 def get_tools(run_args: RunArguments) -> list[Callable]:
     """The tools of a recipe. Raises `ValueError` or `ImportError` for a path that names none."""
-    tools = []
+    tools: list[Callable] = []
     for path in run_args.tools or ():
         found = import_dotted("tool", path, ())
         tools += found if isinstance(found, list | tuple) else [found]

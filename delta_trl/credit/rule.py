@@ -36,10 +36,11 @@ class Credit:
             For the report: the reward of the step that ends with a token, NaN where none ends.
     """
 
-    weights: Any = None  # `Any`: what `checked_credit` returns always has them
+    # `Any`: what `checked_credit` returns always has both
+    weights: Any = None
     metrics: dict[str, float] = field(default_factory=dict)
     neutral: bool = False
-    advantages: torch.Tensor | None = None
+    advantages: Any = None
     step_rewards: torch.Tensor | None = None
 
 
@@ -189,10 +190,13 @@ class Tokens:
         """`log_probs`, `entropies` or `hidden`. One forward pass gives all that it can; what is known stays."""
         if not self.knows(name):
             outputs = self.policy.outputs(hidden=name == "hidden")
-            found: dict[str, Any] = {name: self.flat(getattr(outputs, name)) for name in ("log_probs", "entropies")}
+            of_pass: dict[str, Any] = {
+                "log_probs": self.flat(outputs.log_probs),
+                "entropies": self.flat(outputs.entropies),
+            }
             if outputs.hidden is not None:
-                found["hidden"] = outputs.hidden
-            self._known = found | self._known
+                of_pass["hidden"] = outputs.hidden
+            self._known = of_pass | self._known
         return self._known[name]
 
 

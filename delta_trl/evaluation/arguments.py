@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ..arguments.parser import documented, read_mappings
+from ..arguments.parser import Mapping, documented, read_mappings
 from .model import ModelArguments
 
 
@@ -51,9 +51,9 @@ class EvalArguments(ModelArguments):
     prompt_template: str | None = None
     system_prompt: str | None = None
     conversational: bool | None = None
-    chat_template_kwargs: dict | str | None = None
+    chat_template_kwargs: Mapping = field(default_factory=dict)
     use_vllm: bool = False
-    vllm_kwargs: dict | str | None = None
+    vllm_kwargs: Mapping = field(default_factory=dict)
 
     def __post_init__(self):
         super().__post_init__()

@@ -80,7 +80,7 @@ def samples(
         columns = rows[[place // k for place in places]]
         numbers = columns.pop(NUMBER)
         prompts = columns.pop("prompt")
-        ids = prompt_ids(tokenizer, prompts, args.chat_template_kwargs)  # type: ignore[arg-type]
+        ids = prompt_ids(tokenizer, prompts, args.chat_template_kwargs)
         seeds = [args.seed * total + place for place in places]
         completions = generate(ids, seeds, end, problems.settings["max_completion_length"])
         texts = tokenizer.batch_decode(completions, skip_special_tokens=True)

@@ -6,8 +6,8 @@ For `--help`, the module imports nothing heavy: the methods do.
 
 import copy
 import textwrap
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..arguments.errors import UsageError
 from ..arguments.lookup import refuse_missing_path
@@ -44,7 +44,7 @@ class ModelArguments:
     attn_implementation: str | None = None
     trust_remote_code: bool = False
     use_cpu: bool = False
-    local_files_only: ClassVar[bool] = False  # no option: a dry run sets it
+    local_files_only: bool = field(default=False, init=False)  # no option: a dry run sets it
 
     def __post_init__(self):
         """Raises `ValueError` for a path where nothing is, and for a number below 1."""

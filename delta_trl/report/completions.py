@@ -61,7 +61,7 @@ def parts_of(c: Completion, limit: int | None, scale: Scale) -> list[dict[str, A
             "turn": turn,
             "reward": pd.Series(c.step_rewards[places]).sum(min_count=1),
             "advantage": pd.Series(c.advantages[places]).mean(),
-            "tokens": shaded_tokens(c.tokens[places], values, scale, log_probs, entropies),
+            "tokens": shaded_tokens(c.tokens[places].tolist(), values, scale, log_probs, entropies),
         }
         parts.append(part)
     return parts

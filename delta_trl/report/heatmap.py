@@ -61,8 +61,8 @@ class Scale:
         return np.linspace(lowest, centre + self.full, LEGEND).tolist()
 
 
-def describe(value: float, log_prob: float = math.nan, entropy: float = math.nan, name: str = "coefficient") -> str:
-    """The values of a token in words. Unknown ones are left out, except for the coefficient or advantage."""
+def describe(name: str, value: float, log_prob: float = math.nan, entropy: float = math.nan) -> str:
+    """A token's value with its name, in words, and the other values that are known."""
     parts = [f"{name} not known"]
     if math.isfinite(value):
         parts = [f"{name} {value:.3f}"]
@@ -83,7 +83,7 @@ def shaded_tokens(
     """
     shown = []
     for token, value, *rest in zip(tokens, values, *others, strict=True):
-        words = describe(value, *rest, name=scale.name)
+        words = describe(scale.name, value, *rest)
         shown.append((scale.shade(value), words, visible(token)))
     return shown
 

@@ -52,7 +52,7 @@ def write_report(
     """
     found = read_run(run)
     values = [c.shaded(found.shaded) for c in found.completions]
-    scale = Scale.of(np.concatenate([[], *values]), found.shaded)
+    scale = Scale.of(np.concatenate([[], *values]).tolist(), found.shaded)
     groups = sorted(found.groups, key=lambda group: -group.step)  # the newest first
     if step is None:
         kept = evenly(groups)

@@ -25,9 +25,10 @@ def code_of(function: Callable) -> list[Any]:
     `functools.partial`). A callable without code has its type instead.
     """
     links = []
-    while function is not None:
-        links.append(getattr(function, "__code__", type(function)))
-        function = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+    link: Any = function
+    while link is not None:
+        links.append(getattr(link, "__code__", type(link)))
+        link = getattr(link, "__wrapped__", None) or getattr(link, "func", None)
     return links
 
 

@@ -15,11 +15,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
 
 from .stand_in import LEFT, PACKED, StandIn, layers_of, positions_of
 
@@ -140,14 +142,14 @@ class Evidence:
         return self.compared(f"with padding (by up to {nats:.2g} nats a token)", [log_probs])
 
 
-def comparisons(evidence: Evidence, stand_in: StandIn, causal: nn.Module) -> Iterator[Comparison]:
+def comparisons(evidence: Evidence, stand_in: StandIn, causal: PreTrainedModel) -> Iterator[Comparison]:
     """
     Compare rows in a layout with the truth, and with each other.
 
     Args:
         evidence ([`Evidence`]): Has the rows of `short_rows`.
         stand_in ([`StandIn`]): Runs the model without padding.
-        causal (`torch.nn.Module`): The causal language model, without wrappers.
+        causal ([`~transformers.PreTrainedModel`]): The causal language model, without wrappers.
     """
     layout = str(stand_in.layout)
     rows = evidence.rows
@@ -185,7 +187,7 @@ def comparisons(evidence: Evidence, stand_in: StandIn, causal: nn.Module) -> Ite
 def _far_away(model: Callable, position: int) -> Callable:
     """The model with the last place of its rows at a position far away."""
 
-    def run(position_ids: torch.Tensor, **inputs):
+    def run(position_ids: torch.Tensor, **inputs: Any) -> Any:
         far = position_ids.clone()
         far[:, -1] = position
         return model(position_ids=far, **inputs)
@@ -214,7 +216,7 @@ def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
     return (torch.stack(differences) / sizes).max().item()
 
 
-def short_rows(causal: nn.Module, device: torch.device, n: int = 3) -> Rows:
+def short_rows(causal: PreTrainedModel, device: torch.device, n: int = 3) -> Rows:
     """Rows for a model, three of them or copies of these. The second and third share a prompt."""
     columns = torch.arange(WIDTH, device=device)
     first = torch.tensor([[0], [5], [5]], device=device)
@@ -298,10 +300,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def plain_forward(model: nn.Module, causal: nn.Module) -> Iterator[None]:
+def plain_forward(model: nn.Module, causal: PreTrainedModel) -> Iterator[None]:
     """The context in which a model runs without autocast, which accelerate puts into its `forward`."""
 
-    def refuse_autocast(module, args):
+    def refuse_autocast(module: nn.Embedding, args: tuple) -> None:
         if torch.is_autocast_enabled(module.weight.device.type):
             raise RuntimeError("autocast is on inside the model")
 
@@ -336,7 +338,7 @@ def _without_autocast(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _narrow_windows(causal: nn.Module) -> Iterator[None]:
+def _narrow_windows(causal: PreTrainedModel) -> Iterator[None]:
     """The context in which the model's sliding windows are as narrow as a short row shows."""
     owners = [causal.config.get_text_config(), *causal.modules()]
     owners = [owner for owner in owners if getattr(owner, "sliding_window", None)]

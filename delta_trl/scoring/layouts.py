@@ -10,6 +10,7 @@ import torch
 from accelerate.logging import get_logger
 from accelerate.utils import DistributedType
 from torch import nn
+from transformers import PreTrainedModel
 from trl import GRPOTrainer
 
 from .evidence import (
@@ -47,13 +48,13 @@ class Layouts:
 
     Attributes:
         current (`str`, *optional*): `PACKED`, `LEFT`, or `None` for TRL's rows.
-        kind (`dict`, *optional*): What [`stand_in.kind_of`] said of the policy; `None` before `look`.
+        kind (`dict`): What [`stand_in.kind_of`] said of the policy; empty before `look`.
         random (`bool`): Whether the policy draws random numbers in training. With fewer rows, these would be others.
     """
 
     def __init__(self, trainer: GRPOTrainer, share_prompts: bool):
         self.current: str | None = None
-        self.kind: dict[str, Any] | None = None
+        self.kind: dict[str, Any] = {}
         self.random = True
         self._trainer = trainer
         self._rollouts = 0
@@ -62,7 +63,7 @@ class Layouts:
             GRPOTrainer._get_per_token_logps_and_entropies, trainer, compute_aux_loss=trainer.aux_loss_enabled
         )
 
-    def of_call(self, model, input_ids: torch.Tensor) -> str | None:
+    def of_call(self, model: Any, input_ids: torch.Tensor) -> str | None:
         """The layout of rows in a scoring call of a model, which may be another one than the policy."""
         if self.current is None or not isinstance(model, nn.Module):
             return None
@@ -71,7 +72,7 @@ class Layouts:
             return None
         return self.current
 
-    def stand_in(self, model, layout: str | None, recorder: Recorder | None = None) -> StandIn:
+    def stand_in(self, model: Any, layout: str | None, recorder: Recorder | None = None) -> StandIn:
         """The stand-in for a model in one scoring call."""
         layers = len(self.kind["layers"]) if layout else 0
         return StandIn(model, layout, layers, self._share_prompts, recorder or Recorder())
@@ -138,7 +139,7 @@ class Layouts:
             return []
         return [PACKED, LEFT] if can_be_packed(self.kind) else [LEFT]
 
-    def _problem_with(self, check: Callable, *arguments) -> str | None:
+    def _problem_with(self, check: Callable, *arguments: Any) -> str | None:
         """What a check says against a layout in any process; `None` if nothing."""
         trainer = self._trainer
         causal = causal_model(trainer)
@@ -151,7 +152,7 @@ class Layouts:
             return problem or "computes something else without padding in another process"
         return None
 
-    def _on_short_rows(self, causal: nn.Module, layout: str) -> str | None:
+    def _on_short_rows(self, causal: PreTrainedModel, layout: str) -> str | None:
         rows = short_rows(causal, self._device)
         self.random = self._draws_random_numbers(rows)
         with evaluating(causal):
@@ -164,12 +165,12 @@ class Layouts:
             problem = problem_of(comparisons(evidence, self.stand_in(self._trainer.model, layout), causal))
         return problem or self._in_training(causal, layout, evidence)
 
-    def _on_real_rows(self, causal: nn.Module, layout: str, rows: Rows) -> str | None:
+    def _on_real_rows(self, causal: PreTrainedModel, layout: str, rows: Rows) -> str | None:
         with evaluating(causal):
             evidence = self._evidence(causal, rows)
         return self._in_training(causal, layout, evidence)
 
-    def _in_training(self, causal: nn.Module, layout: str, evidence: Evidence) -> str | None:
+    def _in_training(self, causal: PreTrainedModel, layout: str, evidence: Evidence) -> str | None:
         """As the loss runs rows, unless random numbers would make the difference."""
         stand_in = self.stand_in(self._trainer.model, layout)
         with evaluating(causal) if self.random else nullcontext():
@@ -177,12 +178,12 @@ class Layouts:
         in_training = evidence.compared(f"{layout}, in training,", outcome)
         return problem_of((in_training, reached(stand_in, layout)))
 
-    def _evidence(self, causal: nn.Module, rows: Rows, copies: int = 1) -> Evidence:
+    def _evidence(self, causal: PreTrainedModel, rows: Rows, copies: int = 1) -> Evidence:
         parameters = self._compared_parameters(causal)
         eps = torch.finfo(causal.dtype).eps
         return Evidence(self._score, self._trainer.model, parameters, rows, eps, copies)
 
-    def _compared_parameters(self, causal: nn.Module) -> list[nn.Parameter]:
+    def _compared_parameters(self, causal: PreTrainedModel) -> list[nn.Parameter]:
         """Whose gradients are compared: all vectors, and a few matrices. None where autograd cannot ask for them."""
         trainer = self._trainer
         is_sharded = trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)

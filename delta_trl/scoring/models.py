@@ -4,6 +4,7 @@ import inspect
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 from trl import GRPOConfig, GRPOTrainer
 
 from .recorder import without_adapter
@@ -25,7 +26,7 @@ def unwrapped(trainer: GRPOTrainer, model: nn.Module) -> nn.Module:
     return trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
 
 
-def causal_model(trainer: GRPOTrainer) -> nn.Module:
+def causal_model(trainer: GRPOTrainer) -> PreTrainedModel:
     """The causal language model in training, without wrappers of distributed training or PEFT."""
     return without_adapter(unwrapped(trainer, trainer.model))
 

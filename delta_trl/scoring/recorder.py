@@ -7,6 +7,7 @@ import torch
 from accelerate.logging import get_logger
 from accelerate.utils import is_peft_model
 from torch import nn
+from transformers import PreTrainedModel
 
 from ..credit import HiddenStates
 
@@ -38,14 +39,14 @@ class Recorder:
             device if it has room, else in main memory.
 
     Attributes:
-        log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned.
+        log_probs, entropies (`torch.Tensor` of shape `(B, T)`): What the pass returned. Empty before.
         hidden ([`HiddenStates`] or `None`): Hidden states row by row, once the pass is finished.
         remaining (`list`): The rows that are still to come, and how many tokens each has.
     """
 
     def __init__(self, backbone: nn.Module | None = None, place: str = "device"):
-        self.log_probs: torch.Tensor | None = None
-        self.entropies: torch.Tensor | None = None
+        self.log_probs = torch.empty(0)
+        self.entropies = torch.empty(0)
         self.hidden: HiddenStates | None = None
         self.remaining: list = []
         self._backbone = backbone
@@ -69,7 +70,7 @@ class Recorder:
         blocks = [self._blocks.pop(row, nothing.expand(count, -1)) for row, count in enumerate(counts)]
         self.hidden = HiddenStates(blocks, self._device, staged=self._memory != self._device)
 
-    def run(self, model: Callable, rows: int, /, **inputs) -> Any:
+    def run(self, model: Callable, rows: int, /, **inputs: Any) -> Any:
         """
         Make a forward pass and record the hidden states that enter the LM head.
 
@@ -82,7 +83,7 @@ class Recorder:
             return model(**inputs)
         scored = inputs["labels"][:, 1:] != -100
 
-        def keep(module, args, output) -> None:
+        def keep(module: nn.Module, args: tuple, output: Any) -> None:
             states = output.last_hidden_state.detach()
             device = states.device
             first = -scored.size(1) - 1  # the state one position earlier predicts a token
@@ -121,14 +122,14 @@ class Recorder:
         return fits
 
 
-def without_adapter(model: nn.Module) -> nn.Module:
+def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     """A causal language model itself, without PEFT's wrapper."""
     if is_peft_model(model):
         return model.get_base_model()
     return model
 
 
-def backbone_of(model: nn.Module) -> nn.Module:
+def backbone_of(model: PreTrainedModel) -> nn.Module:
     """
     The module whose last hidden state enters the LM head of a model without PEFT's wrapper, whose own `base_model`
     includes the head. Raises `ValueError` if the model has none.

@@ -31,6 +31,10 @@ class SampledRows(Protocol):
     """Completions that were sampled before TRL asks for them, as dynamic sampling does."""
 
     rewards: torch.Tensor
+    rows: list[Any]
+
+    def log(self, trainer: Any) -> None:
+        """Log their metrics, once TRL has logged those of the rollout batch."""
 
 
 @dataclass

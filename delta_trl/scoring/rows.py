@@ -118,9 +118,9 @@ def run_scoring_call(
     logits_to_keep: int,
     *arguments: Any,
     **options: Any,
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+) -> tuple:
     """
-    Run TRL's scoring method on the rows of a call, in the layout of the model.
+    Run TRL's scoring method on the rows of a call, in the layout of the model. Returns what TRL's method does.
 
     Args:
         trainer ([`~trl.GRPOTrainer`]), layouts ([`Layouts`]): Whose call it is, and the layout of its policy's rows.

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.functional import pad
-from transformers import AttentionInterface, DynamicCache, PreTrainedConfig
+from transformers import AttentionInterface, DynamicCache, PreTrainedConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -79,7 +79,9 @@ class StandIn:
     share_prompts: bool = False
     recorder: Recorder = field(default_factory=Recorder)
 
-    def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options) -> Any:
+    def __call__(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options: Any
+    ) -> Any:
         valid = attention_mask.bool()  # (b, P + T)
         if self.layout is None or has_gaps(valid):
             options["attention_mask"] = attention_mask
@@ -116,7 +118,7 @@ class StandIn:
         positions: torch.Tensor,
         input_ids: torch.Tensor,
         labels: torch.Tensor,
-        **options,
+        **options: Any,
     ) -> Any:
         """
         Run the model on some tokens alone, and move their outputs back.
@@ -151,12 +153,13 @@ class StandIn:
         return output
 
 
-def kind_of(model: nn.Module) -> dict[str, Any]:
+def kind_of(model: PreTrainedModel) -> dict[str, Any]:
     """
     What decides how rows can be laid out and is cheap to ask.
 
     Args:
-        model (`torch.nn.Module`): A causal language model or a PEFT model, not wrapped for distributed training.
+        model ([`~transformers.PreTrainedModel`]):
+            A causal language model or a PEFT model, not wrapped for distributed training.
     """
     config = model.config.get_text_config()
     adapters = getattr(model, "peft_config", {}).values()
@@ -226,8 +229,16 @@ def repeated_prompts(valid: torch.Tensor, input_ids: torch.Tensor, labels: torch
 
 
 def attention_within_rows(
-    module, query, key, value, attention_mask, *, rows: PackedRows | None = None, sliding_window=None, **options
-):
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    rows: PackedRows | None = None,
+    sliding_window: int | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
     """
     transformers' `sdpa`, and the same for packed rows, one after the other. A shared prompt takes part in the
     attention of each of its rows.
@@ -239,23 +250,27 @@ def attention_within_rows(
     # `split`, as the gradient of a slice has the size of the whole pack
     pieces = [states.split(rows.lengths, dim=2) for states in (query, key, value)]
     outputs = []
-    first_of_prompt = ()  # the last row that has its prompt itself
-    for *row, shared in zip(*pieces, rows.shared, strict=True):
+    first_of_prompt: list[torch.Tensor] = []  # of the last row that has its prompt itself
+    for states_of_row, shared in zip(zip(*pieces, strict=True), rows.shared, strict=True):
+        row = list(states_of_row)
         if shared:
             prompt = [states[:, :, :shared] for states in first_of_prompt]
             row = [torch.cat(halves, dim=2) for halves in zip(prompt, row, strict=True)]
         else:
             first_of_prompt = row
-        output = _attention_of_row(module, *row, sliding_window, options)
+        output = _attention_of_row(module, row, sliding_window, options)
         outputs.append(output[:, shared:])
     return torch.cat(outputs, dim=1), None
 
 
-def _attention_of_row(module, query, key, value, window: int | None, options: dict) -> torch.Tensor:
+def _attention_of_row(
+    module: nn.Module, row: list[torch.Tensor], window: int | None, options: dict[str, Any]
+) -> torch.Tensor:
     """
     Causal attention (1, length, heads, d) within one row, and within a sliding window if the row is longer. Then it
     goes through blocks of queries: a mask of the whole row would have the square of its length.
     """
+    query, key, value = row
     length = query.size(2)
     if window is None or length <= window:
         output, _ = sdpa_attention_forward(module, query, key, value, None, **options)

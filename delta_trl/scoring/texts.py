@@ -25,7 +25,7 @@ class TokenTexts:
         self.of_type = cache(self._of_type)  # at most one vocabulary
         self.is_special = cache(self._is_special)
 
-    def decode(self, ids: list[int], **options) -> str:
+    def decode(self, ids: list[int], **options: Any) -> str:
         return self._tokenizer.decode(ids, clean_up_tokenization_spaces=False, **options)
 
     def _of_type(self, token_id: int) -> str:

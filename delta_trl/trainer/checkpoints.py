@@ -227,7 +227,7 @@ def _choose_checkpoint(
     The checkpoint that `resume_from_checkpoint` means, and the sizes of its files: for `True`, the newest whole one
     under `output_dir`; for a path, that checkpoint. Raises `UsageError` if the run cannot go on exactly from it.
     """
-    checkpoint = newest_checkpoint(output_dir) if given is True else Path(given)
+    checkpoint = Path(given) if isinstance(given, str) else newest_checkpoint(output_dir)
     if checkpoint is None or not checkpoint.is_dir():
         _refuse(checkpoint or Path(output_dir), "there is no checkpoint. Name another one, or start anew")
     settings = read_json(checkpoint / SETTINGS)

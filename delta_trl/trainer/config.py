@@ -6,7 +6,7 @@ from typing import Any
 
 from trl import GRPOConfig
 
-from ..arguments.parser import documented, read_mappings
+from ..arguments.parser import Mapping, documented, read_mappings
 from ..credit import TokenCredit
 from ..credit.names import find_rule, make_rule
 from .checks import refuse_divided_batches, refuse_ignored_credit
@@ -66,7 +66,7 @@ class CreditArguments:
     """
 
     token_credit: str = "delta"
-    token_credit_kwargs: dict[str, Any] | str | None = None
+    token_credit_kwargs: Mapping = field(default_factory=dict)
     hidden_state_cache: str = field(default="auto", metadata={"choices": CACHES})
     trim_padding: bool = True
     dynamic_sampling: bool = False
@@ -117,7 +117,7 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         # Both names: older transformers read the old one, newer ones warn of it where the new one is not set.
         if self.activation_checkpointing is None:
             self.activation_checkpointing = self.gradient_checkpointing
-        self.gradient_checkpointing = self.activation_checkpointing
+        self.gradient_checkpointing: bool | None = self.activation_checkpointing
         GRPOConfig.__post_init__(self)
         is_loss = f"'{self.loss_type}'" in LOSSES
         expect(is_loss, self, "loss_type", "one of TRL's. GSPO is importance_sampling_level='sequence'")

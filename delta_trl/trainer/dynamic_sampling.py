@@ -130,21 +130,6 @@ class DynamicSampling:
         row_of = dict(known)
         return [row_of[number] for number in numbers[own_part(self._trainer, len(numbers))]]
 
-    def log(self, sample: "Sample") -> None:
-        """Log the metrics of a sample, once TRL has logged those of the trained groups."""
-        metrics = self._trainer._metrics["train"]
-        trained_tokens = metrics["completions/mean_length"][-1] * len(sample.rewards)
-        values = {
-            "rounds": len(sample.rewards_of_rounds) - 1,
-            "prompts": len(sample.contrast),
-            "reward_before": total_rewards(self._trainer, sample.rewards_of_rounds[0]).nanmean(),
-            "no_contrast_before": 1 - sample.contrast_of_rounds[0].float().mean(),
-            "no_contrast": 1 - sample.contrast[sample.chosen].float().mean(),
-            "tokens_per_trained_token": sample.tokens / max(trained_tokens, 1),
-        }
-        for name, value in values.items():
-            metrics[f"dynamic_sampling/{name}"].append(float(value))
-
 
 @dataclass
 class Row:
@@ -196,6 +181,21 @@ class Sample:
     def chosen(self) -> torch.Tensor:  # (size,)
         """The numbers of the groups that are trained: those with contrast first."""
         return (~self.contrast).int().argsort(stable=True)[: self.size]
+
+    def log(self, trainer: GRPOTrainer) -> None:
+        """Log its metrics, once TRL has logged those of the trained groups."""
+        metrics = trainer._metrics["train"]
+        trained_tokens = metrics["completions/mean_length"][-1] * len(self.rewards)
+        values = {
+            "rounds": len(self.rewards_of_rounds) - 1,
+            "prompts": len(self.contrast),
+            "reward_before": total_rewards(trainer, self.rewards_of_rounds[0]).nanmean(),
+            "no_contrast_before": 1 - self.contrast_of_rounds[0].float().mean(),
+            "no_contrast": 1 - self.contrast[self.chosen].float().mean(),
+            "tokens_per_trained_token": self.tokens / max(trained_tokens, 1),
+        }
+        for name, value in values.items():
+            metrics[f"dynamic_sampling/{name}"].append(float(value))
 
 
 def own_part(trainer: GRPOTrainer, n_rows: int) -> slice:

@@ -47,7 +47,7 @@ class FiniteUpdates(GRPOTrainer):
             self._warn(norm)
         return norm
 
-    def _warn(self, norm) -> None:
+    def _warn(self, norm: float | torch.Tensor) -> None:
         step = self.state.global_step + 1
         logger.warning(f"Step {step}: the norm of the gradients is {float(norm)}. The update is skipped.")
         if self._skipped_in_a_row == PATIENCE:

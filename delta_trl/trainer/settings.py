@@ -76,7 +76,7 @@ def as_json(settings: dict[str, Any]) -> dict[str, Any]:
     return json.loads(ADDRESS.sub("", text))
 
 
-def settings_of(trainer) -> dict[str, Any]:
+def settings_of(trainer: Any) -> dict[str, Any]:
     """Model, data, rewards, all arguments, the options of a recipe, and versions. Leaves out `SECRETS`."""
     args = trainer.args
     data = trainer.train_dataset

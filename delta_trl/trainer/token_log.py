@@ -5,6 +5,7 @@ describes the files.
 
 import math
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,8 +17,21 @@ from ..data.records import recorded_files, token_columns, write_records
 from ..scoring.policy import RolloutPolicy
 from ..scoring.rollout import Rollout
 from ..scoring.texts import TokenTexts
+from .config import CreditArguments
 from .contrast import total_rewards
 from .trackers import track
+
+
+class LoggedTrainer(Protocol):
+    """What the log needs of a trainer."""
+
+    args: Any  # `GRPOConfig`
+    state: Any
+    accelerator: Any
+    num_generations: int
+    reward_func_names: list[str]
+    reward_weights: torch.Tensor
+    credit_args: CreditArguments
 
 
 class TokenLog(TrainerCallback):
@@ -29,11 +43,11 @@ class TokenLog(TrainerCallback):
     otherwise all.
 
     Args:
-        trainer (`DeltaGRPOTrainer`): The trainer whose rollout batches are recorded.
+        trainer ([`LoggedTrainer`]): The trainer whose rollout batches are recorded.
         tokenizer (`PreTrainedTokenizerBase`): The policy's tokenizer.
     """
 
-    def __init__(self, trainer, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, trainer: LoggedTrainer, tokenizer: PreTrainedTokenizerBase):
         self.output_dir = Path(trainer.args.output_dir)
         self._trainer = trainer
         self._texts = TokenTexts(tokenizer)

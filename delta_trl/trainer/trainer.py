@@ -90,12 +90,12 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
 
     def __init__(
         self,
-        model,
-        reward_funcs=None,
+        model: Any,
+        reward_funcs: Any = None,
         args: GRPOConfig | None = None,
-        *other_args,
+        *other_args: Any,
         token_credit: TokenCredit | str | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         if args is None:
             args = DeltaGRPOConfig()
@@ -105,7 +105,7 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         self._cite_rule()  # TRL's constructor reads tags
         super().__init__(model, with_names(reward_funcs), args, *other_args, **kwargs)
         # TRL masks what follows an EOS token only; after any other stop token it would train on padding
-        self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
+        self.eos_token_ids: list[int] = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
         warn_of_silent_mistakes(self)
         self.layouts = Layouts(self, prompts_stay_together(self))
         self.reward_watch = RewardWatch()
@@ -120,7 +120,8 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         if self.credit_args.log_token_credit and self.token_credit.credits_rollouts:
             self.token_log = TokenLog(self, self._tokenizer)
             self.add_callback(self.token_log)
-        self._calculate_rewards = self._rewards_kept(self._calculate_rewards)  # a subclass's, too
+        kept = self._rewards_kept(self._calculate_rewards)  # a subclass's, too
+        self._calculate_rewards = kept  # type: ignore[method-assign]
 
     # --- a rollout batch, in the order in which TRL calls these methods ---
 
@@ -128,7 +129,7 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         inputs = super()._prepare_inputs(generation_batch)
         if not (self.model.training and self.layouts.current and PLACE in inputs) or has_images(inputs):
             return inputs
-        self._buffered_inputs = micro_batches_in_order(self._buffered_inputs)
+        self._buffered_inputs: list[dict] = micro_batches_in_order(self._buffered_inputs)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _generate_and_score_completions(self, inputs):
@@ -179,7 +180,8 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
             self, self.layouts, score, call, model, input_ids, attention_mask, logits_to_keep, batch_size, **options
         )
         if call.micro_batch is not None and self.token_credit.credits_micro_batches and self.model.training:
-            self._credit_micro_batch(call.micro_batch, *outputs)
+            log_probs, entropies, _ = outputs
+            self._credit_micro_batch(call.micro_batch, log_probs, entropies)
         return outputs
 
     # --- their steps ---
@@ -204,7 +206,7 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         """TRL's method or a subclass's that calculates rewards; a rollout keeps what TRL gets from it."""
 
         @functools.wraps(calculate)
-        def kept(*call):
+        def kept(*call: Any) -> torch.Tensor:
             rollout = self.scoring_call.rollout
             if rollout is None:  # in evaluation, or sampled for another rollout
                 return calculate(*call)
@@ -217,7 +219,7 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
     def _observe_rewards(self, batch: dict, rollout: Rollout) -> None:
         self.reward_watch.observe(self, rollout.rewards)
         if rollout.sampled:
-            self.dynamic_sampling.log(rollout.sampled)
+            rollout.sampled.log(self)
         if self.token_credit.credits_rollouts:
             is_rounding = ~stands_out(self, rollout.rewards)[own_part(self, len(rollout.rewards))]
             batch["advantages"] = batch["advantages"].masked_fill(is_rounding, 0.0)  # no winner and no loser
@@ -261,7 +263,7 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         if self.token_log:
             self.token_log.observe(batch, rollout, policy, tokens, credit)
 
-    def _credit_micro_batch(self, micro_batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor, *_) -> None:
+    def _credit_micro_batch(self, micro_batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
         """For rules that depend on how the policy has moved since the rollout."""
         log_probs = log_probs.detach()
         old = micro_batch.get("old_per_token_logps", log_probs)  # absent while the policy is the rollout's

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from PIL import Image, PngImagePlugin
 
+from delta_trl.data.records import FOLDER
 from delta_trl.files import LAST_FILE, SETTINGS, write_json
 from delta_trl.report import write_report
 from delta_trl.report.page import SHOWN
-from delta_trl.data.records import FOLDER
 
 
 WIDTH = 1240

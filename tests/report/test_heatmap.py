@@ -47,10 +47,10 @@ def test_every_shade_has_a_colour():
 
 
 def test_what_is_not_known_is_left_out():
-    assert describe(1.2, math.log(0.5), 0.7) == "coefficient 1.200, probability 0.5, entropy 0.70"
-    assert describe(1.2, math.log(0.99), math.nan) == "coefficient 1.200, probability 0.99"
-    assert describe(math.nan) == "coefficient not known"
-    assert describe(-0.5, name="advantage") == "advantage -0.500"
+    assert describe("coefficient", 1.2, math.log(0.5), 0.7) == "coefficient 1.200, probability 0.5, entropy 0.70"
+    assert describe("coefficient", 1.2, math.log(0.99), math.nan) == "coefficient 1.200, probability 0.99"
+    assert describe("coefficient", math.nan) == "coefficient not known"
+    assert describe("advantage", -0.5) == "advantage -0.500"
 
 
 def test_takes_tensors_and_shows_in_a_notebook():

@@ -167,7 +167,7 @@ def test_a_completion_with_its_numbers(tmp_path):
         ["reward not scored", "advantage 0.00", "1 tokens", "not trained"],
     ]  # fmt: skip
     assert re.findall("<h3>(.*?)</h3>", html) == ["At the mean (1)", "Winners (1)", "Losers (2)", "At the mean (1)"]
-    values = [describe(*numbers) for numbers in zip(*won.values(), strict=True)]
+    values = [describe("coefficient", *numbers) for numbers in zip(*won.values(), strict=True)]
     assert tokens_of(page)[1:3] == [(values[0], "a"), (values[1], "<b>")]
     assert tokens_of(page)[3][0] == "coefficient 0.900"
     assert tokens_of(page)[4][0].startswith("coefficient not known, probability")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 
@@ -23,6 +23,12 @@ from ..rule import Credit, TokenCredit, TokenCreditError, Tokens, all_reduce, no
 
 Step = tuple[int, int, float]  # first and last token of a completion (both inside), and the value
 PER_TURN = ("column", "environment")
+
+
+class SamplingTrainer(Protocol):
+    """What the rule asks of a trainer."""
+
+    dynamic_sampling: Any
 
 
 @dataclass
@@ -84,7 +90,7 @@ class Given(TokenCredit):
         elif isinstance(self.source, str):
             self._function = import_dotted("source", self.source, ())
 
-    def check(self, trainer: Any) -> None:
+    def check(self, trainer: SamplingTrainer) -> None:
         if self.what == "rewards" and trainer.dynamic_sampling:
             raise ValueError(
                 "dynamic_sampling=True replaces groups whose rewards are equal, but with what='rewards' they train on "
