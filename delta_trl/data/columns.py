@@ -53,8 +53,8 @@ def check_columns(dataset: Dataset, reward_funcs: Sequence[Callable], names: lis
             signature.bind(**passed)
         except TypeError as error:
             raise ValueError(
-                f"{name}: the reward {called!r}: {error}. It is called with {', '.join(passed)}. Rename a column, or give the "
-                "function `**kwargs` for what it does not need."
+                f"{name}: the reward {called!r}: {error}. It is called with {', '.join(passed)}. Rename a column, or "
+                "give the function `**kwargs` for what it does not need."
             ) from error
     features = dataset.features
     if "code_reward" in names and features["tests"] not in TEXTS:
