@@ -15,6 +15,7 @@ from trl import TrlParser
 
 from .errors import UsageError, mistakes
 from .lookup import nearest
+from .values import check_options
 
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
             _refuse_repeated_keys(given.config)
             words += ["--config", given.config]  # TRL's parser knows no `--config=FILE.yaml`
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
+        for options in arguments:
+            check_options(options)
     if rest:
         known = {action.dest for action in parser._actions}
         unknown = [_named(word, known) for word in rest if word.startswith("--")]  # without their values

@@ -18,14 +18,16 @@ import psutil
 from tqdm import tqdm
 from transformers import HfArgumentParser
 
+from ..arguments.credit import CreditArguments
 from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
+from ..arguments.values import check_options
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
 from ..evaluation.evaluate import read_benchmarks
 from ..files import STATE, differences, in_words, last_whole_checkpoint, read_json, write_json
 from ..report.compare_page import BEFORE, BENCHMARKS, OUTCOMES, write_outcomes
-from ..trainer.config import CreditArguments, DeltaGRPOConfig
+from ..trainer.config import DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets
 from .arms import arms_of
 from .recipe import CompareArguments, parse_recipe
@@ -107,7 +109,8 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
         if value := getattr(run_args, name):
             setattr(of_eval, name, value if isinstance(value, str) else json.dumps(value))  # JSON is YAML
     launcher = shlex.split(given.launcher) or [sys.executable]
-    refuse_call(given.seeds, launcher[0], config)
+    check_options(given)
+    refuse_call(launcher[0], config)
     start = str(model.model_name_or_path)
     evaluate, evaluation = evaluation_command(given.benchmarks, of_eval, config.use_cpu, start)
     benchmarks = resolve(given.benchmarks)
@@ -174,12 +177,10 @@ def evaluation_command(
     return [sys.executable, "-m", "delta_trl", "eval", *words], {"options": given, "folder": folder}
 
 
-def refuse_call(seeds: int, program: str, config: RecipeConfig) -> None:
+def refuse_call(program: str, config: RecipeConfig) -> None:
     """Raise `UsageError` if nothing can be run, or its runs would have nothing to compare."""
     problem = None
-    if seeds < 1:
-        problem = f"--seeds {seeds}: expected a positive number."
-    elif not shutil.which(program):
+    if not shutil.which(program):
         problem = f"--launcher: there is no program {program!r}. Install it, or give its path."
     elif config.logging_strategy == "no" or 0 < config.max_steps < config.logging_steps:
         problem = (

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 from trl import get_peft_config
 
 from ..arguments.errors import mistakes
+from ..credit import make_rule
 from ..trainer.checks import check_sampling, refuse_missing_targets
 from ..trainer.config import DeltaGRPOConfig
 from .inputs import read_inputs
@@ -95,5 +96,5 @@ def describe(args: DeltaGRPOConfig, rows: Sized | None) -> dict[str, str]:
         "rollout batch": batch,
         "optimiser steps": f"{steps:g} per rollout batch, {per_step:,} completions each",
         "length": length,
-        "token credit": repr(args.make_rule()),
+        "token credit": repr(make_rule(args.token_credit, args.token_credit_kwargs)),
     }

@@ -1,8 +1,10 @@
 """The options of `delta-trl eval`, `explain` and `audit`. Imports nothing heavy, for `--help`."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from ..arguments.parser import Mapping, documented, read_mappings
+from ..arguments.values import NOT_NEGATIVE
 from .model import ModelArguments
 
 
@@ -54,6 +56,7 @@ class EvalArguments(ModelArguments):
     chat_template_kwargs: Mapping = field(default_factory=dict)
     use_vllm: bool = False
     vllm_kwargs: Mapping = field(default_factory=dict)
+    allowed: ClassVar = {"temperature": NOT_NEGATIVE}
 
     def __post_init__(self):
         super().__post_init__()

@@ -9,7 +9,6 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..arguments.errors import UsageError
 from ..arguments.lookup import refuse_missing_path
 from ..arguments.parser import documented
 
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from ..scoring.checks import Reader
-
-
-# Arguments of the commands' subclasses that are at least 1
-COUNTS = ("num_generations", "batch_size", "num_problems", "num_prompts", "prompts_per_batch")
 
 
 @documented
@@ -47,12 +42,8 @@ class ModelArguments:
     local_files_only: bool = field(default=False, init=False)  # no option: a dry run sets it
 
     def __post_init__(self):
-        """Raises `ValueError` for a path where nothing is, and for a number below 1."""
+        """Raises `ValueError` for a path where nothing is."""
         refuse_missing_path("model_name_or_path", self.model_name_or_path)
-        for name in COUNTS:
-            value = getattr(self, name, None)
-            if value is not None and value < 1:
-                raise UsageError(f"{name}={value}: expected a positive number.")
 
     @property
     def hub_options(self) -> dict:

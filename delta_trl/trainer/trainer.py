@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
+from ..arguments.credit import CreditArguments
 from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_statistics
 from ..credit.rule import TokenCreditError
 from ..rewards.failures import explain_failures
@@ -37,7 +38,7 @@ from ..scoring.rows import (
 )
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
-from .config import CreditArguments, DeltaGRPOConfig
+from .config import DeltaGRPOConfig
 from .contrast import stands_out, total_rewards
 from .credit_rule import HOME, PAPER, arxiv_of, card_text, choose_rule
 from .dynamic_sampling import DynamicSampling, completions_of, own_part, replaced

@@ -13,11 +13,11 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from delta_trl.arguments.credit import CreditArguments
 from delta_trl.cli import main
 from delta_trl.commands.arms import arms_of
 from delta_trl.commands.compare import read_call
 from delta_trl.evaluation.seed_statistics import conclusion, pair, visible_difference
-from delta_trl.trainer.config import CreditArguments
 
 from ..corpus import tiny
 
@@ -121,7 +121,7 @@ def test_the_best_evidence_is_the_primary_outcome(words, primary, recipe):
 
 
 MISTAKES = {
-    "--seeds 0": "--seeds 0",
+    "--seeds 0": "seeds=0: expected a whole number >= 1",
     "--arms none": "nothing to compare",
     "--arms none detla": "'delta'",
     "--launcher acelerate": "no program 'acelerate'",

@@ -26,7 +26,15 @@ MISTAKES = {
     "--reward_funcs math_rewrd": "'math_reward'",
     "--reward_funcs my_rewards.py": "a dotted path such as `my_module.my_name`",
     "--reward_kwargs {code_reward:\x1f{}}": "reward_kwargs",
-    "--temperature 0": "temperature=0.0: expected a positive number",
+    "--temperature 0": "temperature=0.0: expected a number > 0",
+    "--top_p 2": "top_p=2.0: expected a number in (0, 1]",
+    "--epsilon=-0.2": "epsilon=-0.2: expected a number in [0, 1]",
+    "--num_generations 0": "num_generations=0: expected a whole number >= 1",
+    "--steps_per_generation 0": "steps_per_generation=0",
+    "--gradient_accumulation_steps 0": "gradient_accumulation_steps=0",
+    "--learning_rate=-1e-4": "learning_rate=-0.0001: expected a number >= 0",
+    "--use_peft true --lora_r 0": "lora_r=0",
+    "--config half.yaml": "num_generations=2.5: expected a whole number",
     "--loss_type gspo": "loss_type='gspo'",
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
     "--importance_sampling_level sequence": "importance_sampling_level",
@@ -63,6 +71,7 @@ def folder(tmp_path_factory):
     tiny.recipe(folder, output_dir="run", model_name_or_path="model", dataset_name="train.jsonl")
     tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
     tiny.recipe(folder, "empty", model_name_or_path="model", dataset_name="train.jsonl", max_steps=None)
+    tiny.recipe(folder, "half", model_name_or_path="model", dataset_name="train.jsonl", num_generations=2.5)
     rows = {
         "questions": '{"question": "1+1=", "answer": "2"}\n',
         "prompts": '{"prompt": "1+1="}\n',
