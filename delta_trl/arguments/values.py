@@ -66,6 +66,44 @@ VALUES: dict[str, Allowed] = {
     "log_token_credit_completions": COUNT,
 }
 
+OFF = (None, False, 0, "no")
+# Options that do nothing while another one is off, with that one
+NEEDS = {
+    "eval_steps": "eval_strategy",
+    "num_generations_eval": "eval_strategy",
+    "eval_dataset_name": "eval_strategy",
+    "eval_dataset_config": "eval_dataset_name",
+    "eval_dataset_format": "eval_dataset_name",
+    "eval_column_mapping": "eval_dataset_name",
+    "dynamic_sampling_max_rounds": "dynamic_sampling",
+    "log_token_credit_completions": "log_token_credit",
+    "lora_r": "use_peft",
+    "lora_alpha": "use_peft",
+    "lora_dropout": "use_peft",
+    "lora_target_modules": "use_peft",
+    "lora_modules_to_save": "use_peft",
+    "vllm_mode": "use_vllm",
+    "vllm_gpu_memory_utilization": "use_vllm",
+    "vllm_max_model_length": "use_vllm",
+    "vllm_kwargs": "use_vllm",
+}
+
+
+def without_effect(*parts: Any) -> list[str]:
+    """What is set of `NEEDS` in some dataclasses, and has no effect, because what it needs is off in all of them."""
+    values: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
+    for part in parts:
+        values |= vars(part)
+        for name, value in vars(part).items():
+            if value not in (None, {}, getattr(type(part), name, None)):  # which has the default
+                changed[name] = value
+    return [
+        f"{name}={changed[name]!r} has no effect without {needed}."
+        for name, needed in NEEDS.items()
+        if name in changed and values.get(needed, True) in OFF
+    ]
+
 
 def check_options(options: Any) -> None:
     """

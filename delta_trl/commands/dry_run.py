@@ -10,7 +10,7 @@ from trl import get_peft_config
 
 from ..arguments.errors import mistakes
 from ..credit import make_rule
-from ..trainer.checks import check_sampling, refuse_missing_targets
+from ..trainer.checks import refuse_missing_targets
 from ..trainer.config import DeltaGRPOConfig
 from .inputs import read_inputs
 from .recipe import RunArguments, get_environments, get_tools, model_of_recipe, parse_recipe
@@ -43,7 +43,7 @@ def main(args: list[str]) -> None:
     if os.environ.get("RANK", "0") == "0":
         for name, value in plan.items():
             print(f"{name:<16} {value}")
-        for warning in check_sampling(training_args) + inputs.warnings:
+        for warning in inputs.warnings:
             print(f"warning: {warning}")
 
 

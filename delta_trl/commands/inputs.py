@@ -1,6 +1,5 @@
 """What a trainer takes from a recipe: data and rewards, with all checks that need no weights."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +9,10 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from ..data.loading import load, local_format, prepare
-from ..data.preflight import preflight
+from ..data.preflight import preflight, run_checks
 from ..evaluation.model import ModelArguments
-from ..trainer.checks import reader_of_run, refuse_too_few_rows
+from ..trainer.checks import checks_of_options, reader_of_run, refuse_too_few_rows
 from .recipe import RunArguments, UsageError, get_rewards
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -56,7 +52,7 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
     model = source.model_name_or_path
     reader = None
     datasets = {}
-    warnings: list[str] = []
+    warnings = run_checks(checks_of_options(args, run_args.reward_funcs, run_args), refuses=True)
     absent = []
     try:
         reader = reader_of_run(args, model, source.processor(), source.config())
@@ -105,8 +101,6 @@ def sources(run_args: RunArguments, args: GRPOConfig) -> dict[str, tuple[RunArgu
     """
     train = {"train_dataset": (run_args, run_args.dataset_train_split)}
     if args.eval_strategy == "no":
-        if run_args.eval_dataset_name:
-            logger.warning("eval_dataset_name is not used: eval_strategy is 'no'. Set it to 'steps' or 'epoch'.")
         return train
     evaluated = run_args
     if run_args.eval_dataset_name:

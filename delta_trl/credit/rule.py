@@ -313,6 +313,8 @@ def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | Non
         raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers.")
     metrics = {metric: _number(name, metric, value) for metric, value in credit.metrics.items()}
     values = values.detach().float()
+    if len(values) and not values.any():
+        warnings.warn(f"{name} returned {what} that are all 0: they train nothing.", stacklevel=2)
     weights = advantages = values
     if what == "weights":
         if (values < 0).any():

@@ -16,7 +16,8 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from ..arguments.lookup import nearest
-from ..data.preflight import preflight, run_checks
+from ..arguments.values import without_effect
+from ..data.preflight import Check, preflight, run_checks
 from ..scoring.callables import runs_foreign_code
 from ..scoring.checks import Reader
 
@@ -44,11 +45,10 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     """
     args = trainer.args
     model = trainer.accelerator.unwrap_model(trainer.model)
-    checks: list[tuple] = [
+    checks: list[Check] = [
         (refuse_missing_targets, model, getattr(model, "peft_config", {}).values()),
         (refuse_frozen_model, model),
-        (check_sampling, args),
-        (refuse_divided_batches, args),
+        *checks_of_options(args, trainer.reward_func_names),
     ]
     datasets = {}
     if not (trainer.rollout_func or trainer.environment_factories or runs_foreign_code(trainer, OWN)):
@@ -84,6 +84,56 @@ def datasets_of(trainer: GRPOTrainer) -> dict[str, Dataset]:
     for name, data in evaluated.items():
         datasets[" ".join(["eval_dataset", name]).rstrip()] = data
     return {title: data for title, data in datasets.items() if isinstance(data, Dataset)}
+
+
+def checks_of_options(args: GRPOConfig, names: list[str], *others: Any) -> list[Check]:
+    """
+    The checks of a run's options.
+
+    Args:
+        args (`GRPOConfig`): The options.
+        names (`list[str]`): What the rewards are called.
+        *others: Dataclasses of other options, of a recipe.
+    """
+    return [
+        (check_sampling, args),
+        (refuse_divided_batches, args),
+        (without_effect, args, *others),
+        (refuse_best_without_evaluation, args),
+        (check_save_steps, args),
+        (refuse_useless_rewards, names, args.reward_weights),
+    ]
+
+
+def refuse_best_without_evaluation(args: GRPOConfig) -> None:
+    """Raise `ValueError` if the best checkpoint is wanted, and nothing measures which one it is."""
+    wants_best = args.save_strategy == "best" or args.load_best_model_at_end
+    if wants_best and args.eval_strategy == "no":
+        raise ValueError(
+            f"save_strategy={str(args.save_strategy.value)!r}, load_best_model_at_end={args.load_best_model_at_end}: "
+            "without evaluation there is no best checkpoint, and none is saved. Set eval_strategy."
+        )
+
+
+def check_save_steps(args: GRPOConfig) -> list[str]:
+    """A warning if checkpoints are saved within a rollout batch, of which a run that goes on generates another one."""
+    steps = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
+    is_reached = args.max_steps <= 0 or args.save_steps <= args.max_steps
+    if args.save_strategy != "steps" or args.save_steps < 1 or args.save_steps % steps == 0 or not is_reached:
+        return []
+    return [
+        f"save_steps={args.save_steps:g} lies within a rollout batch of {steps:g} optimiser steps: a run that goes on "
+        "from there generates it anew, and losses jump. Use a multiple."
+    ]
+
+
+def refuse_useless_rewards(names: list[str], weights: list[float] | None) -> None:
+    """Raise `ValueError` for a reward that is named twice, and for weights that are all 0."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"The reward {name!r} is named twice: it would count twice, under one metric.")
+    if weights and not any(weights):
+        raise ValueError(f"reward_weights={weights}: all are 0, so nothing would be trained.")
 
 
 def check_sampling(args: GRPOConfig) -> list[str]:

@@ -34,6 +34,10 @@ MISTAKES = {
     "--gradient_accumulation_steps 0": "gradient_accumulation_steps=0",
     "--learning_rate=-1e-4": "learning_rate=-0.0001: expected a number >= 0",
     "--use_peft true --lora_r 0": "lora_r=0",
+    "--save_strategy best": "without evaluation there is no best checkpoint",
+    "--load_best_model_at_end true --save_strategy best": "load_best_model_at_end=True",
+    "--reward_funcs math_reward math_reward": "'math_reward' is named twice",
+    "--reward_weights 0": "reward_weights=[0.0]",
     "--config half.yaml": "num_generations=2.5: expected a whole number",
     "--loss_type gspo": "loss_type='gspo'",
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
@@ -138,7 +142,10 @@ WARNINGS = {
     "--top_p 0.7": "top_p=0.7",
     "--model_name_or_path away/model": "away/model: not on this machine",
     "--dataset_name away/data": "away/data: not on this machine",
-    "--eval_dataset_name train.jsonl": "eval_strategy",
+    "--eval_dataset_name train.jsonl": "has no effect without eval_strategy",
+    "--eval_steps 5": "eval_steps=5.0 has no effect without eval_strategy",
+    "--dynamic_sampling_max_rounds 2": "has no effect without dynamic_sampling",
+    "--save_strategy steps --save_steps 3 --num_iterations 2 --max_steps 4": "save_steps=3 lies within",
     "--reward_funcs my_rewards.near": "'solutions' (did you mean 'solution'?): 'my_rewards.near' gets its default",
 }
 

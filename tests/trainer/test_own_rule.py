@@ -192,6 +192,11 @@ def test_weights_that_reverse_tokens_are_warned_of():
         checked_credit(Returns(lambda tokens: Credit(-torch.ones(len(tokens)))), "of_rollout", TOKENS)
 
 
+def test_weights_that_train_nothing_are_warned_of():
+    with pytest.warns(UserWarning, match=r"Returns\.of_rollout returned weights that are all 0"):
+        checked_credit(Returns(lambda tokens: Credit(torch.zeros(len(tokens)))), "of_rollout", TOKENS)
+
+
 def metric(value) -> Credit:
     return Credit(torch.ones(4), {"mine": value})
 
