@@ -11,12 +11,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..arguments.errors import mistakes
 from ..arguments.parser import parse
-from ..credit import TokenCredit, checked_credit, make_rule
+from ..credit import TokenCredit, checked_credit
 from ..evaluation.arguments import AuditArguments
 from ..evaluation.benchmarks import find
 from ..evaluation.results import versions
 from ..files import write_atomically, write_json
-from ..scoring.standalone import given_tokens
+from ..scoring.standalone import given_tokens, rule_without_training
 from ..scoring.texts import TokenTexts
 from .labelled import LABELLED, LabelledData, rollout_batches
 from .statistics import SIDES, identification, marked_of
@@ -39,7 +39,7 @@ def audit(args: AuditArguments) -> None:
         ValueError, OSError, ImportError: If a rule, the data or the model cannot be loaded, or do not fit each other.
     """
     folder = Path(args.output_dir)
-    rules = {rule: make_rule(rule) for rule in args.token_credit}
+    rules = {rule: rule_without_training(rule) for rule in args.token_credit}
     reader = args.reader()
     data = {}
     for given in args.benchmarks:

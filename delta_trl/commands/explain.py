@@ -5,16 +5,16 @@ from pathlib import Path
 
 import torch
 
-from ..arguments.errors import UsageError, mistakes
+from ..arguments.errors import mistakes
 from ..arguments.parser import parse
-from ..credit import Credit, checked_credit, make_rule
+from ..credit import Credit, checked_credit
 from ..data.completions import read_completions
 from ..data.records import token_columns, write_records
 from ..evaluation.arguments import ExplainArguments
 from ..report import write_report
 from ..scoring.checks import Reader, check_sequence
 from ..scoring.prompts import prompt_ids
-from ..scoring.standalone import given_tokens
+from ..scoring.standalone import given_tokens, rule_without_training
 from ..scoring.texts import TokenTexts
 from .folder import refuse_another_run
 
@@ -46,11 +46,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     Raises:
         ValueError, OSError: If there is no such rule or model, a line does not fit it, or nothing can be written.
     """
-    rule = make_rule(args.token_credit)
-    if rule.credits_micro_batches:
-        raise UsageError(
-            f"rule {args.token_credit!r} credits micro-batches, as the policy moves. There are none without training."
-        )
+    rule = rule_without_training(args.token_credit)
     output = Path(args.output_dir)
     reader = args.reader()
     tokenizer = reader.tokenizer

@@ -59,6 +59,7 @@ class Tokens:
         log_probs, old_log_probs, entropies (`torch.Tensor` of shape `(B, T)`, *optional*): What is known already.
         hidden ([`HiddenStates`]), head ([`LMHead`]), *optional*: What is known already.
         seed (`tuple[int, ...]`, *optional*): What [`uniform`] draws from, the same on all ranks.
+        tokenizer (`Any`, *optional*): The policy's, for rules that look for a token or a text.
 
     Attributes:
         ids, advantages, rewards, group (`torch.Tensor` of shape `(N,)`): Of each token, or of its response.
@@ -81,9 +82,11 @@ class Tokens:
         hidden: HiddenStates | None = None,
         head: LMHead | None = None,
         seed: tuple[int, ...] | None = None,
+        tokenizer: Any = None,
     ):
         self.mask = mask.bool()
         self.seed = seed
+        self.tokenizer = tokenizer
         self._policy = policy
         self.ids = self.flat(ids)
         self.advantages = self.flat(advantages)
@@ -241,14 +244,17 @@ class TokenCredit:
         return True
 
     def check(self, trainer: Any) -> None:
-        """Raise `ValueError`, with a suggested fix, if it cannot work with the trainer. Called at construction."""
+        """
+        Raise `ValueError`, with a suggested fix, if it cannot work with the trainer. Called when a trainer is
+        constructed. `explain` and `audit` have none: what a rule needs of the tokenizer, `tokens.tokenizer` has.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to go on exactly: tensors and plain values, saved with every checkpoint."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore `state`, or start anew if it is empty. Called whenever training starts."""
+        """Restore `state`, or start anew if it is empty. Called whenever training, `explain` or `audit` starts."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

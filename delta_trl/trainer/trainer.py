@@ -246,7 +246,8 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         own = own_part(self, len(rollout.rewards))
         rewards = total_rewards(self, rollout.rewards)
         groups = torch.arange(len(rewards), device=rewards.device) // self.num_generations
-        known = {"rewards": rewards[own], "groups": groups[own], **policy.known}
+        known: dict[str, Any] = {"rewards": rewards[own], "groups": groups[own], **policy.known}
+        known["tokenizer"] = self._tokenizer
         tokens = Tokens.of_batch(
             batch, policy, seed=(self.args.seed, self.state.global_step), **known
         )  # N of them, flat
@@ -268,7 +269,8 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         """For rules that depend on how the policy has moved since the rollout."""
         log_probs = log_probs.detach()
         old = micro_batch.get("old_per_token_logps", log_probs)  # absent while the policy is the rollout's
-        tokens = Tokens.of_batch(micro_batch, log_probs=log_probs, old_log_probs=old, entropies=entropies.detach())
+        known = {"log_probs": log_probs, "old_log_probs": old, "entropies": entropies.detach()}
+        tokens = Tokens.of_batch(micro_batch, tokenizer=self._tokenizer, **known)
         credit = checked_credit(self.token_credit, "of_micro_batch", tokens)
         if credit is not None:
             micro_batch["advantages"] = tokens.padded(credit.advantages)
