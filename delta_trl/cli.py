@@ -36,7 +36,7 @@ COMMANDS = {
     "explain": "commands.explain",
     "audit": "audit.audit",
 }
-INSTEAD = {
+VARIANTS = {
     ("train", "--dry_run"): "commands.dry_run",
     ("train", "--dry-run"): "commands.dry_run",
     ("eval", "--compare"): "evaluation.two_models",
@@ -72,7 +72,7 @@ def run(argv: list[str]) -> int:
         raise UsageError(f"{command} runs in a single process. Start it without a launcher.")
     module = COMMANDS[command]
     for word in args:
-        module = INSTEAD.get((command, word), module)
+        module = VARIANTS.get((command, word), module)
     if command != "inspect" and HELP & set(args):
         module, args = "commands.help", [command]
     importlib.import_module(f"delta_trl.{module}").main(args)

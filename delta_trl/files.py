@@ -7,13 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import flatten_dict
-
 
 STATE = "trainer_state.json"  # says how far a run, or a checkpoint, came
 SETTINGS = "training_settings.json"  # says what a run was started with
 MANIFEST = "checkpoint_files.json"  # of a checkpoint, written last: its other files, and their sizes
-NO_OPTIONS: tuple = (({}, None), (None, {}))  # no difference between two settings
 
 
 def write_atomically(data: bytes, path: Path) -> None:
@@ -37,22 +34,6 @@ def read_json(path: Path) -> dict[str, Any]:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-
-
-def differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
-    """The settings that differ between two records, by dotted key: (value before, value now)."""
-    old = flatten_dict(before)
-    new = flatten_dict(now)
-    found = {}
-    for key in {**old, **new}:
-        values = (old.get(key), new.get(key))
-        if values[0] != values[1] and values not in NO_OPTIONS:
-            found[key] = values
-    return found
-
-
-def in_words(differences: dict[str, tuple[Any, Any]]) -> str:
-    return "; ".join(f"{key} was {before!r} and is {now!r}" for key, (before, now) in differences.items())
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:

@@ -4,7 +4,7 @@ import multiprocessing
 import resource
 from concurrent.futures import ThreadPoolExecutor
 
-from delta_trl.files import differences, write_atomically
+from delta_trl.files import write_atomically
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
@@ -35,9 +35,3 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
         list(pool.map(write_often, contents))
     assert path.read_bytes() in contents
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_settings_that_differ_are_named_by_their_dotted_key():
-    before = {"same": {"x": 1}, "options": {}, "changed": {"x": 1, "y": 2}}
-    now = {"same": {"x": 1}, "options": None, "changed": {"x": 1, "y": 3}, "new": {"z": 0}}
-    assert differences(before, now) == {"changed.y": (2, 3), "new.z": (None, 0)}

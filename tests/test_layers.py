@@ -19,7 +19,7 @@ LAYERS = (
     *("credit", "sandbox", "files", "arguments", "version"),
 )
 LAYERS_OF_CREDIT = (
-    *("__init__", "names", "rules", "coefficients", "gradients", "rule", "policy_outputs", "head"),
+    *("__init__", "names", "rules", "coefficients", "gradients", "rule", "ranks", "policy_outputs", "head"),
     *("hidden_states", "options"),
 )
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")

@@ -19,13 +19,14 @@ from tqdm import tqdm
 from transformers import HfArgumentParser
 
 from ..arguments.credit import CreditArguments
+from ..arguments.differences import differences, in_words
 from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
 from ..arguments.values import check_options
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
 from ..evaluation.evaluate import read_benchmarks
-from ..files import STATE, differences, in_words, last_whole_checkpoint, read_json, write_json
+from ..files import STATE, last_whole_checkpoint, read_json, write_json
 from ..report.compare_page import BEFORE, BENCHMARKS, OUTCOMES, write_outcomes
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets

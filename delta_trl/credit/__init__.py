@@ -13,7 +13,8 @@ from .head import LMHead
 from .hidden_states import HiddenStates
 from .names import make_rule
 from .policy_outputs import Policy, PolicyOutputs, Responses, Turn
-from .rule import Credit, TokenCredit, Tokens, all_gather, all_reduce, checked_credit
+from .ranks import all_gather, all_reduce
+from .rule import Credit, TokenCredit, Tokens, checked_credit
 from .rules import FIPO, RULES, DelTA, Given, RandomCredit, Selected, Shuffled, SideMean, SideWeights, WithinSide
 from .rules.changed import ChangedCredit
 

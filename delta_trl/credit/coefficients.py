@@ -38,7 +38,8 @@ from typing import Any
 import torch
 
 from .gradients import TokenGradients
-from .rule import Credit, all_reduce, mean_over_ranks
+from .ranks import all_reduce, mean_over_ranks
+from .rule import Credit
 
 
 ASSIGNMENTS = ("soft", "hard")

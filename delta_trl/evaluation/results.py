@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..arguments.differences import differences, in_words
 from ..arguments.errors import UsageError
-from ..files import differences, in_words, write_json
+from ..files import write_json
 from .metrics import bootstrap_interval, no_interval, pass_at_k, problem_means
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..arguments.differences import differences, in_words
 from ..arguments.errors import UsageError
-from ..files import differences, in_words
 from .metrics import bootstrap_interval, no_interval, problem_means
 from .results import interval, mean, read_results, read_samples, table
 

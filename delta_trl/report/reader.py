@@ -18,7 +18,7 @@ from ..files import SETTINGS, STATE, checkpoints, read_json
 
 
 # With dynamic sampling, TRL's own numbers are those of the chosen groups
-INSTEAD = (
+PREFERRED = (
     ("reward", "dynamic_sampling/reward_before"),
     ("frac_reward_zero_std", "credit/no_advantage"),  # a rule may have advantages of its own
     ("frac_reward_zero_std", "dynamic_sampling/no_contrast_before"),
@@ -200,7 +200,7 @@ def _read_history(path: Path) -> list[dict]:
         states = [read_json(path / last_call["goes_on_from"] / STATE)]
     history = max(states, key=lambda state: state.get("global_step", -1)).get("log_history", [])
     for entry in history:
-        for key, better in INSTEAD:
+        for key, better in PREFERRED:
             if better in entry:
                 entry[key] = entry[better]
     return history

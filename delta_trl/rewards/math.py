@@ -5,7 +5,7 @@ from numbers import Real
 from typing import Any
 
 from .copies import is_copied
-from .grader.checks import NOT_CHECKED, check_answers, get_pool
+from .grader.client import NOT_CHECKED, check_answers, get_pool
 from .grader.extraction import Completions, extract_answer
 from .reasoning import Log, graded_texts, no_log
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.utils import add_fused_lm_head
 
 from ..credit import LMHead, PolicyOutputs, Responses, TokenCredit, Tokens, make_rule
-from ..credit.rule import normalised_by_group
+from ..credit.ranks import normalised_by_group
 from .recorder import Recorder, backbone_of, without_adapter
 from .texts import TokenTexts
 

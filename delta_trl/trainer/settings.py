@@ -14,8 +14,9 @@ from accelerate.logging import get_logger
 from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
+from ..arguments.differences import differences, in_words
 from ..data.columns import prompts_of
-from ..files import SETTINGS, differences, in_words, read_json
+from ..files import SETTINGS, read_json
 from ..version import __version__
 
 

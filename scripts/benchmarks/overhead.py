@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -37,6 +38,7 @@ from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import RULES
+from delta_trl.trainer import trainer as trainer_module
 
 from .timing import clock, processor, spread, wait
 
@@ -98,6 +100,7 @@ class Setup:
     micro_batch: int = 0  # completions; by default half of the rollout batch
     rollouts: int = 2  # timed rollout batches; as many warm up
     dtype: str = "float32"
+    autocast: str = "no"  # or bf16, as always on a GPU
     attention: str = "sdpa"
     lora: bool = False  # adapters of rank 16 on all linear layers
 
@@ -153,14 +156,11 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         logprobs = [[-1.0] * len(row) for row in ids]
         return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs}
 
-    def reward(completion_ids, **kwargs):
-        groups = len(completion_ids) // GENERATIONS
-        equal = setup.without_contrast * groups  # the first groups have equal rewards
-        rewards = []
-        for i, ids in enumerate(completion_ids):
-            group = i // GENERATIONS
-            rewards.append(float(ids[0] % 2 if group >= equal else 0))
-        return rewards
+    def reward(completion_ids, trainer_state, **kwargs):
+        n_groups = len(completion_ids) // GENERATIONS
+        places = torch.randperm(n_groups, generator=generator(trainer_state.global_step))
+        equal = places[: round(setup.without_contrast * n_groups)].tolist()  # groups of equal rewards
+        return [0.0 if i // GENERATIONS in equal else float(ids[0] % 2) for i, ids in enumerate(completion_ids)]
 
     torch.manual_seed(0)
     with torch.device("cuda" if on_gpu else "cpu"):  # 8 B numbers take minutes to draw on a processor
@@ -183,7 +183,7 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         disable_tqdm=True,
         activation_checkpointing=on_gpu,
         use_cpu=not on_gpu,
-        bf16=on_gpu,
+        bf16=on_gpu or setup.autocast == "bf16",
         **VARIANTS[variant],
     )
     return TRAINERS.get(variant, DeltaGRPOTrainer)(
@@ -198,18 +198,14 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
 
 
 class StepClock(TrainerCallback):
-    """Seconds of every optimiser step without generation, and log-ratios of those steps before which none was made."""
+    """Seconds of every optimiser step without generation."""
 
-    def __init__(self, trainer: GRPOTrainer, steps: int):
+    def __init__(self, trainer: GRPOTrainer):
         self.device = trainer.accelerator.device
         self.now = clock(self.device)
         self.steps = []
         self.generation = 0.0
-        self.log_ratios = []
-        self.inputs = {}
         generate = trainer._generate
-        compute_loss = trainer._compute_loss
-        score = trainer._get_per_token_logps_and_entropies
 
         def timed_generate(*args, **kwargs):
             start = self.now()
@@ -217,24 +213,7 @@ class StepClock(TrainerCallback):
             self.generation += self.now() - start
             return output
 
-        def known_loss(model, inputs):
-            self.inputs = inputs
-            loss = compute_loss(model, inputs)
-            self.inputs = {}
-            return loss
-
-        def recorded_score(*args, **kwargs):
-            scored = score(*args, **kwargs)
-            old = self.inputs.get("old_per_token_logps")
-            if old is not None and trainer.state.global_step % steps == 0:
-                valid = self.inputs["completion_mask"].bool()
-                log_ratios = scored[0].detach() - old
-                self.log_ratios.append(log_ratios[valid].float())
-            return scored
-
         trainer._generate = timed_generate
-        trainer._compute_loss = known_loss
-        trainer._get_per_token_logps_and_entropies = recorded_score
 
     def on_step_begin(self, args, state, control, **kwargs):
         self.generation = 0.0
@@ -243,6 +222,49 @@ class StepClock(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         wait(self.device)
         self.steps.append(self.now() - self.start - self.generation)
+
+
+@contextmanager
+def recorded_log_ratios(trainer: GRPOTrainer, steps: int):
+    """
+    Log-ratios of the policy to the one that was scored, (N,) for each micro-batch, in those optimiser steps of every
+    `steps` before which none was made. A `DeltaGRPOTrainer` runs all rows if its own methods are wrapped; hence what
+    they call is.
+    """
+    log_ratios = []
+
+    def record(micro_batch: dict, log_probs: torch.Tensor) -> None:
+        old = micro_batch.get("old_per_token_logps")
+        if old is not None and trainer.state.global_step % steps == 0:
+            valid = micro_batch["completion_mask"].bool()
+            differences = log_probs.detach() - old
+            log_ratios.append(differences[valid].float())
+
+    if isinstance(trainer, DeltaGRPOTrainer):
+        run = trainer_module.run_scoring_call
+
+        def recorded_call(trainer, layouts, score, call, *args, **kwargs):
+            outputs = run(trainer, layouts, score, call, *args, **kwargs)
+            record(call.micro_batch or {}, outputs[0])
+            return outputs
+
+        with patch.object(trainer_module, "run_scoring_call", recorded_call):
+            yield log_ratios
+        return
+    compute_loss = trainer._compute_loss
+    score = trainer._get_per_token_logps_and_entropies
+
+    def recorded_loss(model, inputs):
+        def recorded_score(*args, **kwargs):
+            outputs = score(*args, **kwargs)
+            record(inputs, outputs[0])
+            return outputs
+
+        with patch.object(trainer, "_get_per_token_logps_and_entropies", recorded_score):
+            return compute_loss(model, inputs)
+
+    with patch.object(trainer, "_compute_loss", recorded_loss):
+        yield log_ratios
 
 
 @contextmanager
@@ -267,17 +289,17 @@ def visit(setup: Setup, variant: str, mode: str) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(setup, variant, mode, folder)
         try:
-            steps = StepClock(trainer, n)
+            steps = StepClock(trainer)
             trainer.add_callback(steps)
             trainer.remove_callback(PrinterCallback)
-            with peak_memory(result):
+            with recorded_log_ratios(trainer, n) as log_ratios, peak_memory(result):
                 trainer.train()
             seconds = [sum(steps.steps[i : i + n]) for i in range(0, len(steps.steps), n)]
             result["first"] = seconds[: setup.rollouts]
             result["seconds"] = seconds[setup.rollouts :]
             result["tokens"] = [sum(setup.draw_lengths(seed)) for seed in range(setup.rollouts)]
-            if steps.log_ratios:
-                result["ratios"] = spread_of_ratios(torch.cat(steps.log_ratios))
+            if log_ratios:
+                result["ratios"] = spread_of_ratios(torch.cat(log_ratios))
             for name in ("credit/seconds", "credit/extra_forward_passes"):
                 logged = [entry[name] for entry in trainer.state.log_history if name in entry]
                 result[name] = logged[setup.rollouts :]

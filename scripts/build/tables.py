@@ -91,6 +91,8 @@ def described(options: dict, mode: str) -> str:
     parts = [options["model"]]
     if options.get("dtype") == "bfloat16":
         parts.append("bfloat16")
+    if options.get("autocast", "no") != "no":
+        parts.append(f"{options['autocast']} autocast")
     if options.get("lora"):
         parts.append("LoRA")
     parts.append("{completions} × {tokens:,}".format(**options))

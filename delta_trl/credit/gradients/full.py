@@ -20,7 +20,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from ..hidden_states import accumulator_of
-from ..rule import Tokens, all_reduce, mean_over_ranks
+from ..ranks import all_reduce, mean_over_ranks
+from ..rule import Tokens
 
 
 # Root mean square change of the log-probabilities, by bytes per number. Smaller changes drown in rounding, larger ones

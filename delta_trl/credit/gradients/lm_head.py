@@ -12,7 +12,7 @@ import torch
 
 from ..head import LMHead
 from ..hidden_states import AnyStates
-from ..rule import all_reduce
+from ..ranks import all_reduce
 from .vocabulary import VocabularyGradients
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from ..hidden_states import AnyStates, accumulator_of, combine_rows, hidden_states_of, score_rows
-from ..rule import all_reduce
+from ..ranks import all_reduce
 
 
 class OutputRowGradients:

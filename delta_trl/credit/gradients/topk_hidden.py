@@ -9,7 +9,7 @@ import torch
 
 from ..head import LMHead
 from ..hidden_states import AnyStates, combine_rows, score_rows
-from ..rule import all_reduce
+from ..ranks import all_reduce
 from .vocabulary import VocabularyGradients
 
 

@@ -17,7 +17,8 @@ import torch
 from torch.nn.functional import pad
 
 from ...arguments.values import check_values
-from ..rule import Credit, TokenCredit, Tokens, mean_over_ranks
+from ..ranks import mean_over_ranks
+from ..rule import Credit, TokenCredit, Tokens
 
 
 @dataclass

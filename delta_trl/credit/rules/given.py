@@ -18,7 +18,8 @@ from ...arguments.lookup import import_dotted
 from ...arguments.values import NOT_NEGATIVE, SHARE, check_values
 from ..coefficients import divide_by_mean
 from ..policy_outputs import Responses, Turn
-from ..rule import Credit, TokenCredit, TokenCreditError, Tokens, all_reduce, normalised_by_group
+from ..ranks import all_reduce, normalised_by_group
+from ..rule import Credit, TokenCredit, TokenCreditError, Tokens
 
 
 Step = tuple[int, int, float]  # first and last token of a completion (both inside), and the value

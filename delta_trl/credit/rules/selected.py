@@ -6,7 +6,8 @@ import torch
 
 from ...arguments.values import check_values
 from ..coefficients import divide_by_mean, split_sides
-from ..rule import Tokens, all_gather, uniform
+from ..ranks import all_gather
+from ..rule import Tokens, uniform
 from .changed import ChangedCredit
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from ..coefficients import split_sides
-from ..rule import Tokens, mean_over_ranks
+from ..ranks import mean_over_ranks
+from ..rule import Tokens
 from .changed import ChangedCredit
 
 

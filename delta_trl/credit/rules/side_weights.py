@@ -6,7 +6,8 @@ import torch
 
 from ...arguments.values import NOT_NEGATIVE, check_values
 from ..coefficients import split_sides
-from ..rule import Credit, TokenCredit, Tokens, mean_over_ranks
+from ..ranks import mean_over_ranks
+from ..rule import Credit, TokenCredit, Tokens
 
 
 @dataclass

@@ -19,7 +19,7 @@ from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 
-from ...benchmarks.overhead import StepClock, spread_of_ratios
+from ...benchmarks.overhead import recorded_log_ratios, spread_of_ratios
 from ...studies.start_models import folder_of
 from ...studies.tasks import TASKS, language, make_problems
 from .stage import Stage
@@ -96,11 +96,10 @@ def measure(cls: type[GRPOTrainer], dtype: torch.dtype, prompts: list, model: st
             processing_class=AutoTokenizer.from_pretrained(model, padding_side="left"),
         )
         trainer.remove_callback(PrinterCallback)
-        steps = StepClock(trainer, 1)
-        trainer.add_callback(steps)
-        trainer.train()
-    ratios = torch.cat(steps.log_ratios)
-    del trainer, steps
+        with recorded_log_ratios(trainer, 1) as log_ratios:
+            trainer.train()
+    ratios = torch.cat(log_ratios)
+    del trainer
     gc.collect()
     exact = (ratios == 0).float().mean().item()
     return {"tokens": len(ratios), "exact": exact, **spread_of_ratios(ratios)}

@@ -9,8 +9,8 @@ import time
 import psutil
 import pytest
 
-from delta_trl.rewards.grader import checks, process
-from delta_trl.rewards.grader.checks import GraderProcess, check_answers
+from delta_trl.rewards.grader import client, process
+from delta_trl.rewards.grader.client import GraderProcess, check_answers
 from delta_trl.sandbox.pool import WorkerPool
 
 from ...sandbox.test_lifecycle import wait_until
@@ -30,7 +30,7 @@ main(*"""
 
 @pytest.fixture(autouse=True)
 def faults(monkeypatch):
-    monkeypatch.setattr(checks, "BOOTSTRAP", checks.BOOTSTRAP.replace("main(*", FAULTS))
+    monkeypatch.setattr(client, "BOOTSTRAP", client.BOOTSTRAP.replace("main(*", FAULTS))
 
 
 @pytest.fixture
@@ -95,14 +95,14 @@ def test_memory_is_bounded(pool, caplog):
 def test_an_outage_is_not_a_wrong_answer(pool, new_pool, monkeypatch, caplog, name, value):
     """A batch gives up after a few starts: each may take a minute to fail."""
     assert run(pool, ("1", "1")) == ["right"]
-    monkeypatch.setattr(f"delta_trl.rewards.grader.checks.{name}", value)
+    monkeypatch.setattr(f"delta_trl.rewards.grader.client.{name}", value)
     assert run(new_pool, *[("1", str(i)) for i in range(20)]) == ["not checked"] * 20
-    assert len(caplog.records) <= checks.MAX_FAILED_STARTS + new_pool.size  # as many may be starting already
+    assert len(caplog.records) <= client.MAX_FAILED_STARTS + new_pool.size  # as many may be starting already
 
 
 def test_a_worker_that_cannot_import_says_why(new_pool, monkeypatch, capfd):
-    broken = "import sys; sys.modules['latex2sympy2_extended'] = None\n" + checks.BOOTSTRAP
-    monkeypatch.setattr(checks, "BOOTSTRAP", broken)
+    broken = "import sys; sys.modules['latex2sympy2_extended'] = None\n" + client.BOOTSTRAP
+    monkeypatch.setattr(client, "BOOTSTRAP", broken)
     assert run(new_pool, ("1", "1")) == ["not checked"]
     assert "latex2sympy2_extended" in capfd.readouterr().err
 
@@ -130,7 +130,7 @@ def test_a_worker_waits_for_jobs_as_long_as_its_parent_is_there(monkeypatch):
 
 
 SCRIPT = r"""
-from delta_trl.rewards.grader.checks import check_answers, get_pool
+from delta_trl.rewards.grader.client import check_answers, get_pool
 pool = get_pool(2)
 check_answers(pool, [("1", "1"), ("2", "2")], 3.0)
 print(*[worker.process.pid for worker in pool.workers], flush=True)

@@ -1,4 +1,4 @@
-"""Checks answers in worker processes, each within its time limit."""
+"""The client of worker processes that check answers, each within its time limit."""
 
 import functools
 import json
