@@ -46,6 +46,12 @@ def refuse_missing_path(option: str, name: str) -> None:
         raise ValueError(f"{option}={name!r}: there is no such file or folder in {os.getcwd()}.")
 
 
+def refuse_file(option: str, name: str) -> None:
+    """Raise `ValueError` for a file in place of a folder or an id on the hub."""
+    if Path(name).is_file():
+        raise ValueError(f"{option}={name!r} is a file. Give the folder of a model, with its config.json.")
+
+
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
     """Raise `ValueError` if `factory` does not take these options (with the nearest one) or needs others, too."""
     signature = inspect.signature(factory)

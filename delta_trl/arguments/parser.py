@@ -36,6 +36,11 @@ MEANT = {
     "epochs": "num_train_epochs",
     "batch_size": "per_device_train_batch_size",
     "max_new_tokens": "max_completion_length",
+    "max_seq_length": "max_completion_length",
+    "use_lora": "use_peft",
+    "lora": "use_peft",
+    "split": "dataset_train_split",
+    "output": "output_dir",
     "dataset_prompt_column": "column_mapping",
 }
 
@@ -80,10 +85,11 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
         parser.error(f"{words[0]} stands alone: name a recipe as --config {words[0]}")
     with mistakes():
         if given.config:
-            _refuse_repeated_keys(given.config)
+            _check_file(given.config)
             words += ["--config", given.config]  # TRL's parser knows no `--config=FILE.yaml`
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
         for options in arguments:
+            read_mappings(options, *(name for name, value in vars(options).items() if is_unread_mapping(name, value)))
             check_options(options)
     if rest:
         known = {action.dest for action in parser._actions}
@@ -95,9 +101,16 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     return tuple(arguments)
 
 
-def _refuse_repeated_keys(path: str) -> None:
-    """Raise `UsageError` for a key that stands twice in a YAML file. YAML's reader would take the last one."""
-    text = Path(path).read_text(encoding="utf-8")
+def _check_file(path: str) -> None:
+    """
+    Raise `UsageError` for a file that is no YAML, and for a key that stands there twice. YAML's reader would take the
+    last one.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: cannot be read as YAML: {error}") from error
     for key, count in Counter(TOP_LEVEL_KEY.findall(text)).items():
         if count > 1:
             raise UsageError(f"{path}: the key {key!r} stands there {count} times. Keep one.")
@@ -118,6 +131,11 @@ def documented(arguments: type) -> type:
             if option.name in names.split(", "):
                 option.metadata = MappingProxyType({**option.metadata, "help": described})
     return arguments
+
+
+def is_unread_mapping(name: str, value: Any) -> bool:
+    """Whether an option of TRL's is a text where TRL expects a mapping: it would fail long after."""
+    return name.endswith("_kwargs") and isinstance(value, str)
 
 
 def read_mappings(arguments: Any, *names: str) -> None:

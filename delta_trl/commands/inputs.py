@@ -99,7 +99,13 @@ def sources(run_args: RunArguments, args: GRPOConfig) -> dict[str, tuple[RunArgu
     The arguments and splits from which `train_dataset` is loaded, and `eval_dataset` if the run evaluates. Raises
     `UsageError` if there is nothing to evaluate on.
     """
-    train = {"train_dataset": (run_args, run_args.dataset_train_split)}
+    split = run_args.dataset_train_split
+    if Path(run_args.dataset_name).is_file() and split.partition("[")[0] != "train":
+        raise UsageError(
+            f"dataset_train_split={split!r}, but dataset_name={run_args.dataset_name!r} is a file, which is all of "
+            "one split. Leave it out; a part of the file is 'train[:500]'."
+        )
+    train = {"train_dataset": (run_args, split)}
     if args.eval_strategy == "no":
         return train
     evaluated = run_args

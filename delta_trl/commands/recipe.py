@@ -130,6 +130,9 @@ def parse_recipe(
     kinds = [RunArguments, config_class or DeltaGRPOConfig, ModelConfig]
     run_args, training_args, model_args = parse(kinds, args, prog="delta-trl train")
     refuse_untrainable(training_args, model_args)
+    target = model_args.lora_target_modules
+    if isinstance(target, str) and target.isidentifier():  # TRL makes a text, a pattern, of a list of one name
+        model_args.lora_target_modules = [target]
     return run_args, training_args, model_args
 
 

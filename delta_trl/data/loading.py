@@ -10,7 +10,7 @@ from typing import Any
 from datasets import Dataset, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
-from ..arguments.lookup import import_dotted, refuse_missing_path
+from ..arguments.lookup import import_dotted, nearest, refuse_missing_path
 from ..scoring.prompts import prompt_ids
 from . import formats
 from .columns import GOLD_COLUMNS, check_prompt_column, refuse_rounded
@@ -123,6 +123,15 @@ def prepare(
         ValueError: If a column is missing, or a prompt is neither text nor messages, or not what the first one is.
     """
     mapping = column_mapping or {}
+    columns = dataset.column_names
+    for column, new_name in mapping.items():
+        if column not in columns or not isinstance(new_name, str):
+            problem = "is no name" if column in columns else f"is not among its columns{nearest(str(column), columns)}"
+            what = new_name if column in columns else column
+            raise ValueError(
+                f"{name}: column_mapping={mapping}: {what!r} {problem}. It has {', '.join(map(repr, columns))}; the "
+                "mapping is from such a column to its new name."
+            )
     new_names = set(mapping.values())
     replaced = new_names.intersection(dataset.column_names).difference(mapping)
     dataset = dataset.remove_columns(sorted(replaced))

@@ -9,7 +9,7 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..arguments.lookup import refuse_missing_path
+from ..arguments.lookup import refuse_file, refuse_missing_path
 from ..arguments.parser import documented
 
 
@@ -42,8 +42,9 @@ class ModelArguments:
     local_files_only: bool = field(default=False, init=False)  # no option: a dry run sets it
 
     def __post_init__(self):
-        """Raises `ValueError` for a path where nothing is."""
+        """Raises `ValueError` for a path where nothing is, or a file."""
         refuse_missing_path("model_name_or_path", self.model_name_or_path)
+        refuse_file("model_name_or_path", self.model_name_or_path)
 
     @property
     def hub_options(self) -> dict:

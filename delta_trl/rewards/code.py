@@ -11,7 +11,7 @@ from typing import Any
 from ..sandbox import Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from ..sandbox.unit_tests import METHOD, CallTests, Suite, Tests
 from .grader.extraction import REASONING_BEGINS, REASONING_ENDS, Completions
-from .reasoning import Log, begun_texts, graded_texts, no_log
+from .reasoning import Log, begun_texts, graded_texts, no_log, refuse_ungradable
 
 
 logger = logging.getLogger(__name__)
@@ -229,6 +229,7 @@ class CodeReward:
         Raises:
             ValueError: If there are not as many `tests` as completions.
         """
+        refuse_ungradable(completions, tests=tests)
         texts = graded_texts(completions, prompts, self.reasoning_opened)
         begun = begun_texts(prompts, len(texts))
         jobs = list(zip(texts, tests, begun, strict=True))

@@ -7,7 +7,7 @@ from typing import Any
 from .copies import is_copied
 from .grader.client import NOT_CHECKED, check_answers, get_pool
 from .grader.extraction import Completions, extract_answer
-from .reasoning import Log, graded_texts, no_log
+from .reasoning import Log, graded_texts, no_log, refuse_ungradable
 
 
 METRICS = {  # share of the verdicts that begin so
@@ -91,8 +91,9 @@ class MathReward:
             TypeError: If a gold is neither text nor a number.
             ValueError: If there are not as many golds as completions.
         """
-        golds = list(map(_read_gold, solution))
+        refuse_ungradable(completions, solution=solution)
         texts = graded_texts(completions, prompts, self.reasoning_opened)
+        golds = list(map(_read_gold, solution))
         answers = list(map(extract_answer, texts))
         pairs = list(zip(golds, answers, strict=True))
         verdicts = check_answers(get_pool(self.num_workers), pairs, self.timeout)

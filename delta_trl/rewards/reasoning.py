@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .grader.extraction import REASONING_BEGINS, Completions, message_text
@@ -23,13 +23,23 @@ def no_log(name: str, value: Any) -> None:
     """For trainers that log nothing."""
 
 
-def graded_texts(completions: Completions, prompts: list | None, reasoning_opened: bool | None) -> list[str]:
-    """The texts to grade: completions after the tag with which their prompts, or the chat template, open reasoning."""
+def refuse_ungradable(completions: Completions, **columns: Sequence) -> None:
+    """Raise `TypeError` for what is no list of completions, `ValueError` for columns that have not as many values."""
     if isinstance(completions, str):
         raise TypeError(
             f"The completions are one text, {completions!r:.200}: expected a list. Give [completion], and what it is "
             "checked against as a list, too."
         )
+    for completion in completions:
+        if not isinstance(completion, str | list):
+            raise TypeError(f"A completion is {completion!r:.80}: expected a text, or a list of messages.")
+    for name, values in columns.items():
+        if len(values) != len(completions):
+            raise ValueError(f"{len(values)} values in `{name}` for {len(completions)} completions: expected as many.")
+
+
+def graded_texts(completions: Completions, prompts: list | None, reasoning_opened: bool | None) -> list[str]:
+    """The texts to grade: completions after the tag with which their prompts, or the chat template, open reasoning."""
     texts = [without_special_end(message_text(completion)) for completion in completions]
     if reasoning_opened:
         opened = ["" if _is_parsed(completion) else "<think>" for completion in completions]

@@ -34,6 +34,14 @@ MISTAKES = {
     "--gradient_accumulation_steps 0": "gradient_accumulation_steps=0",
     "--learning_rate=-1e-4": "learning_rate=-0.0001: expected a number >= 0",
     "--use_peft true --lora_r 0": "lora_r=0",
+    "--config latin.yaml": "latin.yaml: cannot be read as YAML: 'utf-8' codec",
+    "--config odd.yaml": "odd.yaml: cannot be read as YAML",
+    "--model_name_or_path train.jsonl": "model_name_or_path='train.jsonl' is a file",
+    "--config text.yaml": "generation_kwargs='top_k=5': expected a mapping",
+    "--generation_kwargs top_k=5": "generation_kwargs='top_k=5': expected a mapping",
+    "--dataset_train_split test": "dataset_train_split='test'",
+    "--use_lora true": "(did you mean 'use_peft'?)",
+    "--max_seq_length 100": "(did you mean 'max_completion_length'?)",
     "--save_strategy best": "without evaluation there is no best checkpoint",
     "--load_best_model_at_end true --save_strategy best": "load_best_model_at_end=True",
     "--reward_funcs math_reward math_reward": "'math_reward' is named twice",
@@ -56,7 +64,7 @@ MISTAKES = {
     "--dataset_name broken.jsonl": "broken.jsonl, line 2: not JSON, Expecting value at character 12",
     "--dataset_name my_rewards.py": "expected a file of .json",
     "--dataset_prompt_column prompt": "'column_mapping'",
-    "--column_mapping {qestion:\x1fprompt}": "'qestion'} not in the dataset",
+    "--column_mapping {qestion:\x1fprompt}": "'qestion' is not among its columns",
     "run.yaml": "--config run.yaml",
     "--config twice.yaml": "'max_steps' stands there 2 times",
     "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
@@ -76,6 +84,9 @@ def folder(tmp_path_factory):
     tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
     tiny.recipe(folder, "empty", model_name_or_path="model", dataset_name="train.jsonl", max_steps=None)
     tiny.recipe(folder, "half", model_name_or_path="model", dataset_name="train.jsonl", num_generations=2.5)
+    tiny.recipe(folder, "text", model_name_or_path="model", dataset_name="train.jsonl", generation_kwargs="top_k=5")
+    (folder / "latin.yaml").write_bytes("output_dir: über".encode("latin-1"))
+    (folder / "odd.yaml").write_text("max_steps: [1")
     rows = {
         "questions": '{"question": "1+1=", "answer": "2"}\n',
         "prompts": '{"prompt": "1+1="}\n',
@@ -163,6 +174,8 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--token_credit delta:lambda_max=1.5",
         "--reward_funcs math_reward tests.corpus.tiny.reward_letters",
         "--max_prompt_length 12 --column_mapping {solution:\x1fanswer}",
+        "--use_peft true --lora_target_modules q_proj",
+        "--dataset_train_split train[:8]",
     ],
 )
 def test_what_is_no_mistake(call, words):

@@ -525,3 +525,18 @@ def test_weights_that_are_missing(call, model, capsys):
     save_file(weights, file, {"format": "pt"})
     assert call() == 2
     assert name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("folder", "problem"), [("absent", "is no folder"), ("empty", "has no finished benchmark")])
+def test_a_folder_without_an_evaluation_is_named(folder, problem, capsys):
+    write_evaluation("a", [[0.0, 1.0]] * 12, "x")
+    Path("empty").mkdir()
+    assert main(["eval", "--compare", "a", folder]) == 2
+    assert f"'{folder}' {problem}" in capsys.readouterr().err
+
+
+def test_columns_of_a_file_are_renamed(call):
+    tiny.dataset(3).rename_columns({"prompt": "question", "solution": "answer"}).to_json("asked.jsonl")
+    mapping = "{question: prompt, answer: solution}"
+    assert call(benchmarks="asked.jsonl", column_mapping=mapping, reward="math_reward") == 0
+    assert read_samples(name="asked")["prompt"].unique().tolist() == tiny.dataset(3)["prompt"][:]
