@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from .errors import users_code
+
 
 def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
     """
@@ -26,7 +28,8 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         name = module_name or path
-        __import__(name)  # `import_module` would take "./rewards.py" for a relative import
+        with users_code(f"The {kind} {path!r} needs this module."):
+            __import__(name)  # `import_module` would take "./rewards.py" for a relative import
         module = sys.modules[name]
         if module_name and hasattr(module, attribute):
             return getattr(module, attribute)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from ..arguments.errors import UsageError, users_code
 from .head import LMHead
 from .hidden_states import HiddenStates
 from .policy_outputs import Policy
@@ -281,7 +282,7 @@ def check_rule(rule: TokenCredit) -> None:
     raise ValueError(f"{kind.__name__} overrides neither `of_rollout` nor `of_micro_batch`: it credits nothing.{hint}")
 
 
-class TokenCreditError(ValueError):
+class TokenCreditError(UsageError):
     """A rule returned something that cannot be used in training."""
 
 
@@ -295,7 +296,8 @@ def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | Non
         TokenCreditError: If it returns something else.
     """
     name = f"{type(rule).__name__}.{hook}"
-    credit = getattr(rule, hook)(tokens)
+    with users_code(f"The rule {rule!r} raised this in `{hook}`, on {len(tokens):,} tokens."):
+        credit = getattr(rule, hook)(tokens)
     if credit is None:
         return None
     if not isinstance(credit, Credit) or (credit.weights is None) == (credit.advantages is None):

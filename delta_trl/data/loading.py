@@ -10,6 +10,7 @@ from typing import Any
 from datasets import Dataset, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
+from ..arguments.errors import users_line
 from ..arguments.lookup import import_dotted, nearest, refuse_missing_path
 from ..scoring.prompts import prompt_ids
 from . import formats
@@ -79,7 +80,7 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
         except Exception as error:  # a user's function may raise anything
             raise ValueError(
                 f"{name}, row {i + 1}: dataset_format={dataset_format!r} cannot read it ({error!r}). Its columns are "
-                f"{', '.join(row)}."
+                f"{', '.join(row)}. {users_line(error)}".rstrip()
             ) from error
 
     # `datasets` recognises a function by its name, and would take the rows that an older version of it has cached. It

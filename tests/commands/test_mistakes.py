@@ -149,6 +149,51 @@ def test_mistakes_are_named(folder, call, words, flags, name):
     assert files(folder) == before
 
 
+USERS_CODE = """
+import torch
+from delta_trl.credit import Credit, TokenCredit
+
+def fails(completions, **kwargs):
+    return [float("right") for _ in completions]
+
+def words(completions, **kwargs):
+    return ["right" for _ in completions]
+
+class Fails(TokenCredit):
+    def of_rollout(self, tokens):
+        return Credit(tokens.advantages / tokens.advantage)
+
+class Matrix(TokenCredit):
+    def of_rollout(self, tokens):
+        return Credit(torch.ones(2, 2))
+"""
+FAILURES = {
+    "--reward_funcs users_code.fails": ["users_code.py, line 6, in ", "'fails' raised this on a batch of 8"],
+    "--reward_funcs users_code.words": ["'words' returned ['right'"],
+    "--token_credit users_code.Fails": ["no attribute 'advantage'", "line 13, in of_rollout", "The rule Fails()"],
+    "--reward_funcs syntax.reward": ["syntax.py, line 1: def reward(:", "The reward 'syntax.reward' needs"],
+}
+
+
+@pytest.mark.parametrize(("words", "parts"), FAILURES.items())
+def test_an_error_of_a_user_s_code_ends_with_its_line(folder, call, words, parts):
+    (folder / "users_code.py").write_text(USERS_CODE)
+    (folder / "syntax.py").write_text("def reward(:\n")
+    code, printed = call(f"{words} --output_dir failed")
+    assert code == 1
+    message = printed[printed.rindex("delta-trl: error: ") :]
+    for part in parts:
+        assert part in message
+    assert len(message.splitlines()) <= 3
+
+
+def test_what_a_rule_returns_is_checked_in_one_line(folder, call):
+    (folder / "users_code.py").write_text(USERS_CODE)
+    code, printed = call("--token_credit users_code.Matrix --output_dir failed")
+    assert code == 2
+    assert "Matrix.of_rollout returned weights of shape (2, 2)" in printed.splitlines()[-1]
+
+
 WARNINGS = {
     "--top_p 0.7": "top_p=0.7",
     "--model_name_or_path away/model": "away/model: not on this machine",
