@@ -9,7 +9,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..arguments.errors import mistakes
+from ..arguments.errors import in_users_code, mistakes
 from ..arguments.parser import parse
 from ..credit import TokenCredit, checked_credit
 from ..evaluation.arguments import AuditArguments
@@ -101,7 +101,7 @@ def score(
         try:
             credit = checked_credit(rule, "of_rollout", tokens)
         except ValueError as error:
-            raise ValueError(f"--token_credit {name}: {error}") from error
+            raise ValueError(f"--token_credit {name}: {in_users_code(error) or error}") from error
         weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
         for line, own in zip(lines, weights.split(lengths), strict=True):
             line["scores"][name] = [float(f"{weight:.9g}") for weight in own.tolist()]
