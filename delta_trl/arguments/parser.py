@@ -78,6 +78,9 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     """
     usage = f"{prog} [--config FILE.yaml] [--option value ...]"
     parser = Parser(kinds, prog=prog, usage=usage, allow_abbrev=False)
+    for action in parser._actions:
+        if action.dest.endswith("_kwargs"):
+            action.type = as_mapping
     file = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     file.add_argument("--config")
     given, words = file.parse_known_args(args)
@@ -89,7 +92,6 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
             words += ["--config", given.config]  # TRL's parser knows no `--config=FILE.yaml`
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
         for options in arguments:
-            read_mappings(options, *(name for name, value in vars(options).items() if is_unread_mapping(name, value)))
             check_options(options)
     if rest:
         known = {action.dest for action in parser._actions}
@@ -133,9 +135,15 @@ def documented(arguments: type) -> type:
     return arguments
 
 
-def is_unread_mapping(name: str, value: Any) -> bool:
-    """Whether an option of TRL's is a text where TRL expects a mapping: it would fail long after."""
-    return name.endswith("_kwargs") and isinstance(value, str)
+def as_mapping(text: str) -> dict:
+    """A mapping from its YAML. TRL would take some texts for JSON, and others for a mapping, long after."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a mapping, such as {{key: value}}")
+    return value
 
 
 def read_mappings(arguments: Any, *names: str) -> None:

@@ -50,9 +50,11 @@ VALUES: dict[str, Allowed] = {
     "top_k": "whole [-1, inf)",
     "min_p": SHARE,
     "repetition_penalty": POSITIVE,
+    "vllm_mode": ("server", "colocate"),
     "vllm_gpu_memory_utilization": "(0, 1]",
     "vllm_max_model_length": COUNT,
     "vllm_tensor_parallel_size": COUNT,
+    "seed": "whole [0, inf)",
     # when something is done
     "logging_steps": POSITIVE,
     "eval_steps": POSITIVE,

@@ -128,10 +128,12 @@ def check_save_steps(args: GRPOConfig) -> list[str]:
 
 
 def refuse_useless_rewards(names: list[str], weights: list[float] | None) -> None:
-    """Raise `ValueError` for a reward that is named twice, and for weights that are all 0."""
+    """Raise `ValueError` for a reward that is named twice, and for weights that are all 0, or not one for each."""
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"The reward {name!r} is named twice: it would count twice, under one metric.")
+    if weights and len(weights) != len(names):
+        raise ValueError(f"reward_weights={weights}: expected one for each of {', '.join(names)}.")
     if weights and not any(weights):
         raise ValueError(f"reward_weights={weights}: all are 0, so nothing would be trained.")
 

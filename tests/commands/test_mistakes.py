@@ -37,8 +37,12 @@ MISTAKES = {
     "--config latin.yaml": "latin.yaml: cannot be read as YAML: 'utf-8' codec",
     "--config odd.yaml": "odd.yaml: cannot be read as YAML",
     "--model_name_or_path train.jsonl": "model_name_or_path='train.jsonl' is a file",
-    "--config text.yaml": "generation_kwargs='top_k=5': expected a mapping",
-    "--generation_kwargs top_k=5": "generation_kwargs='top_k=5': expected a mapping",
+    "--config text.yaml": "'top_k=5': expected a mapping",
+    "--generation_kwargs top_k=5": "'top_k=5': expected a mapping",
+    "--reward_weights 1 2": "reward_weights=[1.0, 2.0]: expected one for each",
+    "--reward_funcs my_rewards.number": "Reward 'my_rewards.number' is 3: expected a function",
+    "--vllm_mode colocated": "vllm_mode='colocated': expected one of",
+    "--seed=-1": "seed=-1",
     "--dataset_train_split test": "dataset_train_split='test'",
     "--use_lora true": "(did you mean 'use_peft'?)",
     "--max_seq_length 100": "(did you mean 'max_completion_length'?)",
@@ -100,7 +104,7 @@ def folder(tmp_path_factory):
         "broken.jsonl": '{"prompt": "1+1="}\n{"prompt": \n',
         "adapter/adapter_config.json": "{}",
         "twice.yaml": (folder / "run.yaml").read_text() + "max_steps: 3\n",
-        "my_rewards.py": "def near(completions, solutions=None, scale=1, **kwargs): ...\n",
+        "my_rewards.py": "def near(completions, solutions=None, scale=1, **kwargs): ...\nnumber = 3\n",
         "taken/checkpoint-7/note": "",
     }
     for name, text in files.items():
@@ -221,6 +225,7 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--max_prompt_length 12 --column_mapping {solution:\x1fanswer}",
         "--use_peft true --lora_target_modules q_proj",
         "--dataset_train_split train[:8]",
+        "--gradient_checkpointing_kwargs {use_reentrant:\x1ffalse}",
     ],
 )
 def test_what_is_no_mistake(call, words):
