@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .arguments.errors import UsageError
+from .arguments.errors import UsageError, in_users_code
 from .version import __version__
 
 
@@ -45,13 +45,21 @@ HELP = {"-h", "--help"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 2 for a mistake in the call, 130 when interrupted."""
+    """
+    Run a command and return its exit code: 0, 2 for a mistake in the call, 1 for an error of a reward or a rule of the
+    user's, 130 when interrupted.
+    """
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         return run(argv)
     except UsageError as error:
         print(f"delta-trl: error: {error}", file=sys.stderr)
         return 2
+    except Exception as error:
+        if not (message := in_users_code(error)):
+            raise
+        print(f"delta-trl: error: {message}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("delta-trl: interrupted", file=sys.stderr)
         return 130

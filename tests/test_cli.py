@@ -53,6 +53,13 @@ def test_the_readmes_script_learns_as_it_stands_there(tmp_path, monkeypatch):
     assert reward[-1] > reward[0] + 0.1  # standard error of one: 0.04
 
 
+def test_the_help_of_train_has_the_options_of_token_credit(capsys):
+    assert main(["train", "--help"]) == 0
+    printed = capsys.readouterr().out
+    for option in ("--dataset_name", "--token_credit", "--trim_padding", "--log_token_credit"):
+        assert option in printed
+
+
 def test_train_writes_a_model_that_loads(tmp_path):
     recipe = tiny.recipe(
         tmp_path,

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from .errors import users_code
+
 
 def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
     """
@@ -26,7 +28,8 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         name = module_name or path
-        __import__(name)  # `import_module` would take "./rewards.py" for a relative import
+        with users_code(f"The {kind} {path!r} needs this module."):
+            __import__(name)  # `import_module` would take "./rewards.py" for a relative import
         module = sys.modules[name]
         if module_name and hasattr(module, attribute):
             return getattr(module, attribute)
@@ -44,6 +47,12 @@ def refuse_missing_path(option: str, name: str) -> None:
     is_path = name[:1] in "./~" or name.count("/") > 1
     if is_path and not Path(name).exists():
         raise ValueError(f"{option}={name!r}: there is no such file or folder in {os.getcwd()}.")
+
+
+def refuse_file(option: str, name: str) -> None:
+    """Raise `ValueError` for a file in place of a folder or an id on the hub."""
+    if Path(name).is_file():
+        raise ValueError(f"{option}={name!r} is a file. Give the folder of a model, with its config.json.")
 
 
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:

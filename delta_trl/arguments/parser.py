@@ -15,6 +15,7 @@ from trl import TrlParser
 
 from .errors import UsageError, mistakes
 from .lookup import nearest
+from .values import check_options
 
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ MEANT = {
     "epochs": "num_train_epochs",
     "batch_size": "per_device_train_batch_size",
     "max_new_tokens": "max_completion_length",
+    "max_seq_length": "max_completion_length",
+    "use_lora": "use_peft",
+    "lora": "use_peft",
+    "split": "dataset_train_split",
+    "output": "output_dir",
     "dataset_prompt_column": "column_mapping",
 }
 
@@ -72,6 +78,9 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     """
     usage = f"{prog} [--config FILE.yaml] [--option value ...]"
     parser = Parser(kinds, prog=prog, usage=usage, allow_abbrev=False)
+    for action in parser._actions:
+        if action.dest.endswith("_kwargs"):
+            action.type = as_mapping
     file = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     file.add_argument("--config")
     given, words = file.parse_known_args(args)
@@ -79,9 +88,11 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
         parser.error(f"{words[0]} stands alone: name a recipe as --config {words[0]}")
     with mistakes():
         if given.config:
-            _refuse_repeated_keys(given.config)
+            _check_file(given.config)
             words += ["--config", given.config]  # TRL's parser knows no `--config=FILE.yaml`
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
+        for options in arguments:
+            check_options(options)
     if rest:
         known = {action.dest for action in parser._actions}
         unknown = [_named(word, known) for word in rest if word.startswith("--")]  # without their values
@@ -92,9 +103,16 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     return tuple(arguments)
 
 
-def _refuse_repeated_keys(path: str) -> None:
-    """Raise `UsageError` for a key that stands twice in a YAML file. YAML's reader would take the last one."""
-    text = Path(path).read_text(encoding="utf-8")
+def _check_file(path: str) -> None:
+    """
+    Raise `UsageError` for a file that is no YAML, and for a key that stands there twice. YAML's reader would take the
+    last one.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: cannot be read as YAML: {error}") from error
     for key, count in Counter(TOP_LEVEL_KEY.findall(text)).items():
         if count > 1:
             raise UsageError(f"{path}: the key {key!r} stands there {count} times. Keep one.")
@@ -115,6 +133,17 @@ def documented(arguments: type) -> type:
             if option.name in names.split(", "):
                 option.metadata = MappingProxyType({**option.metadata, "help": described})
     return arguments
+
+
+def as_mapping(text: str) -> dict:
+    """A mapping from its YAML. TRL would take some texts for JSON, and others for a mapping, long after."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a mapping, such as {{key: value}}")
+    return value
 
 
 def read_mappings(arguments: Any, *names: str) -> None:

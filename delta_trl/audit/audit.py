@@ -9,14 +9,14 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..arguments.errors import mistakes
+from ..arguments.errors import in_users_code, mistakes
 from ..arguments.parser import parse
-from ..credit import TokenCredit, checked_credit, make_rule
+from ..credit import TokenCredit, checked_credit
 from ..evaluation.arguments import AuditArguments
 from ..evaluation.benchmarks import find
 from ..evaluation.results import versions
 from ..files import write_atomically, write_json
-from ..scoring.standalone import given_tokens
+from ..scoring.standalone import given_tokens, rule_without_training
 from ..scoring.texts import TokenTexts
 from .labelled import LABELLED, LabelledData, rollout_batches
 from .statistics import SIDES, identification, marked_of
@@ -39,13 +39,12 @@ def audit(args: AuditArguments) -> None:
         ValueError, OSError, ImportError: If a rule, the data or the model cannot be loaded, or do not fit each other.
     """
     folder = Path(args.output_dir)
-    rules = {rule: make_rule(rule) for rule in args.token_credit}
-    tokenizer = args.tokenizer()
-    config = args.config()
+    rules = {rule: rule_without_training(rule) for rule in args.token_credit}
+    reader = args.reader()
     data = {}
     for given in args.benchmarks:
         name, labelled = find(given, LABELLED, LabelledData)
-        data[name] = rollout_batches(name, labelled, args, tokenizer, config)
+        data[name] = rollout_batches(name, labelled, args, reader)
     folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
     model = args.model()
     if args.is_adapter():  # exact gradients are those of the merged model
@@ -56,7 +55,7 @@ def audit(args: AuditArguments) -> None:
         lines = []
         for number, rows in enumerate(tqdm(batches, desc=name, unit="batch")):
             torch.manual_seed(args.seed + number)
-            lines += score(model, rows, rules, args.batch_size, tokenizer)
+            lines += score(model, rows, rules, args.batch_size, reader.tokenizer)
         scored += [json.dumps({"benchmark": name, **line}) + "\n" for line in lines]
         benchmarks[name] = summarise(lines, args.seed)
         benchmarks[name]["left_out"] = dict(+left_out)
@@ -102,7 +101,7 @@ def score(
         try:
             credit = checked_credit(rule, "of_rollout", tokens)
         except ValueError as error:
-            raise ValueError(f"--token_credit {name}: {error}") from error
+            raise ValueError(f"--token_credit {name}: {in_users_code(error) or error}") from error
         weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
         for line, own in zip(lines, weights.split(lengths), strict=True):
             line["scores"][name] = [float(f"{weight:.9g}") for weight in own.tolist()]

@@ -15,13 +15,11 @@ from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
-from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..data.completions import check_completion
 from ..data.loading import load
 from ..evaluation.benchmarks import BOXED
-from ..evaluation.model import beyond_context
-from ..scoring.checks import check_ids
+from ..scoring.checks import Reader, check_sequence
 from ..scoring.prompts import prompt_ids
 
 
@@ -158,14 +156,13 @@ class UnfitError(ValueError):
     """Raised for a completion that cannot be audited with this model. Its message is a reason that is counted."""
 
 
-def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> Row:
+def to_row(one: Labelled, reader: Reader) -> Row:
     """
     Convert a labelled completion to a model's tokens. A tokenizer without a chat template reads a chat's texts.
 
     Args:
         one (`Labelled`): The completion.
-        tokenizer (`PreTrainedTokenizerBase`): The model's tokenizer, a fast one.
-        config (`PretrainedConfig`): The model's.
+        reader ([`~scoring.checks.Reader`]): The model, with a fast tokenizer.
 
     Returns:
         `dict`: `prompt` (text to show), `prompt_ids`, `token_ids`, `reward`, `unit` (the index of each token's unit)
@@ -174,6 +171,7 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, config: Pretrained
     Raises:
         UnfitError: If it has no token, is too long, or a unit begins inside a token.
     """
+    tokenizer = reader.tokenizer
     text = prompt = one.prompt
     if not isinstance(prompt, str):
         text = "\n".join(str(message["content"]) for message in prompt)
@@ -184,9 +182,8 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, config: Pretrained
     ids = encoded["input_ids"]
     if not ids_of_prompt or not ids:
         raise UnfitError("no token in prompt or completion")
-    too_long = beyond_context(len(ids_of_prompt) + len(ids), config)
-    if too_long:
-        raise UnfitError(too_long)
+    if len(ids_of_prompt) + len(ids) > reader.context:
+        raise UnfitError(f"longer than the model's {reader.context:,} tokens")
     starts, ends = np.transpose(encoded["offset_mapping"])
     if one.units:
         unit_starts, unit_ends = np.transpose(one.units)
@@ -212,16 +209,14 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, config: Pretrained
     }
 
 
-def rollout_batches(
-    name: str, data: LabelledData, args: Any, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig
-) -> tuple[list[list[Row]], Counter]:
+def rollout_batches(name: str, data: LabelledData, args: Any, reader: Reader) -> tuple[list[list[Row]], Counter]:
     """
     A random sample of the prompts, in rollout batches.
 
     Args:
         name (`str`), data ([`LabelledData`]): The benchmark.
         args ([`AuditArguments`]): The audit's arguments.
-        tokenizer (`PreTrainedTokenizerBase`), config (`PretrainedConfig`): The model's.
+        reader ([`~scoring.checks.Reader`]): The model.
 
     Returns:
         `tuple[list[list[Row]], Counter]`: Rows of each batch, as of [`to_row`] with `group`, the number of the group
@@ -234,12 +229,11 @@ def rollout_batches(
     prompts: dict[str, list[Row]] = {}
     for one in load_labelled(data):
         try:
-            row = to_row(one, tokenizer, config)
+            row = to_row(one, reader)
         except UnfitError as reason:
             left_out[f"completions: {reason}"] += 1
             continue
-        ids = row["prompt_ids"] + row["token_ids"]
-        for problem in check_ids(ids, tokenizer, config, f"{name}: a completion"):
+        for problem in check_sequence(row["prompt_ids"], row["token_ids"], reader, f"{name}, a row"):
             raise ValueError(problem)
         key = json.dumps(one.prompt)
         prompts.setdefault(key, []).append(row)

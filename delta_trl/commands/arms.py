@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ..arguments.credit import CreditArguments
 from ..arguments.errors import UsageError
 from ..credit import make_rule
 from ..evaluation.seed_statistics import IN_WORDS
-from ..trainer.config import CreditArguments
 
 
 CONTROLS = ("side_mean", "shuffled")  # rules that change the weights of the rule

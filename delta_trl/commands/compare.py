@@ -1,6 +1,7 @@
 """`delta-trl compare`: does a rule of token credit help on one's own recipe? Trains all arms, seed by seed."""
 
 import fcntl
+import hashlib
 import json
 import shlex
 import shutil
@@ -17,14 +18,17 @@ import psutil
 from tqdm import tqdm
 from transformers import HfArgumentParser
 
+from ..arguments.credit import CreditArguments
 from ..arguments.differences import differences, in_words
 from ..arguments.errors import UsageError, mistakes
 from ..arguments.parser import parse
+from ..arguments.values import check_options
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
+from ..evaluation.evaluate import read_benchmarks
 from ..files import STATE, last_whole_checkpoint, read_json, write_json
 from ..report.compare_page import BEFORE, BENCHMARKS, OUTCOMES, write_outcomes
-from ..trainer.config import CreditArguments, DeltaGRPOConfig
+from ..trainer.config import DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets
 from .arms import arms_of
 from .recipe import CompareArguments, parse_recipe
@@ -33,9 +37,13 @@ from .recipe import CompareArguments, parse_recipe
 ATTEMPTS = 3  # of a run, each from its last checkpoint
 PLAN = "plan.json"
 FOR_ALL_RUNS = ["--resume_from_checkpoint", "true", "--push_to_hub", "false"]
-# Of `delta-trl eval`; the command gives the first three, and `eval_dataset_format` is an option of training
-NO_OPTIONS = {"model_name_or_path", "output_dir", "benchmarks", "dataset_format"}
-OF_EVAL = sorted({field.name for field in fields(EvalArguments)} - NO_OPTIONS)
+# Options of `delta-trl eval`. The command gives the first three; `eval_dataset_format` and `eval_column_mapping` are
+# options of training, and hold for benchmarks, too
+NO_OPTIONS = {"model_name_or_path", "output_dir", "benchmarks", "dataset_format", "column_mapping"}
+OF_EVAL = [field for field in fields(EvalArguments) if field.name not in NO_OPTIONS]
+OF_DATA = ("eval_dataset_format", "eval_column_mapping")
+# What may change in a folder: trained arms stay, and are evaluated again
+MAY_CHANGE = ("evaluation", "outcomes", "primary")
 
 
 class RecipeConfig(DeltaGRPOConfig):
@@ -78,7 +86,7 @@ def main(args: list[str]) -> None:
     with mistakes():
         folder, plan, runs, before = read_call(args)
         begin(folder, plan, runs)
-    evaluate_before(folder, runs, before)
+    evaluate_before(folder, plan, before)
     left_out = work(folder, plan, runs)
     if not (seeds := finished_seeds(runs)):
         sys.exit(f"Nothing can be compared. {' '.join(left_out.values())}")
@@ -92,14 +100,21 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
     model before training. Raises `ValueError`, `OSError` or `ImportError` for what does not fit.
     """
     parser = HfArgumentParser(CompareArguments, prog="delta-trl compare", allow_abbrev=False, add_help=False)
-    for name in OF_EVAL:
-        parser.add_argument(f"--eval_{name}")
+    for option in OF_EVAL:
+        is_flag = option.type is bool
+        parser.add_argument(f"--eval_{option.name}", **({"nargs": "?", "const": "true"} if is_flag else {}))
     given, of_eval, options = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
     recipe = parse_recipe(options, RecipeConfig)
-    _, config, model = recipe
+    run_args, config, model = recipe
+    for name in OF_DATA:
+        if value := getattr(run_args, name):
+            setattr(of_eval, name, value if isinstance(value, str) else json.dumps(value))  # JSON is YAML
     launcher = shlex.split(given.launcher) or [sys.executable]
-    refuse_call(given.seeds, launcher[0], config)
-    evaluate = evaluation_command(given.benchmarks, of_eval, config.use_cpu)
+    check_options(given)
+    refuse_call(launcher[0], config)
+    start = str(model.model_name_or_path)
+    evaluate, evaluation = evaluation_command(given.benchmarks, of_eval, config.use_cpu, start)
+    benchmarks = resolve(given.benchmarks)
     rule, arms = arms_of(given.arms, config)
     outcomes = [*OUTCOMES]
     if not given.benchmarks:
@@ -107,9 +122,11 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
     if config.eval_strategy == "no":
         outcomes.remove("eval_reward")
     settings: dict[str, Any] = {}
-    for part in (given, of_eval, *recipe):
+    for part in (given, *recipe):
         settings |= vars(part)
-    del settings["output_dir"]
+    of_evaluation = OF_DATA if config.eval_strategy == "no" else ()
+    for name in ("output_dir", "benchmarks", *of_evaluation):
+        del settings[name]
     seeds = list(range(config.seed, config.seed + given.seeds))
     plan = {
         "arms": arms,
@@ -118,6 +135,7 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
         "outcomes": outcomes,
         "primary": outcomes[0],
         "settings": as_json(without_secrets(settings)),
+        "evaluation": {"benchmarks": list(benchmarks), **evaluation},
     }
     folder = Path(config.output_dir or "trainer_output")
     train = [*launcher, "-m", "delta_trl", "train", *options, *FOR_ALL_RUNS]
@@ -126,7 +144,7 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
         for arm, kwargs in arms.items():
             own = folder / f"seed-{seed}" / arm
             credit = ["--token_credit", arm, "--token_credit_kwargs", json.dumps(kwargs)]  # JSON is YAML
-            results = own / BENCHMARKS
+            results = own / BENCHMARKS / evaluation["folder"]
             runs.append(
                 SeedRun(
                     seed,
@@ -134,31 +152,36 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
                     own,
                     train=[*train, *credit, "--seed", str(seed), "--output_dir", str(own)],
                     evaluate=[*evaluate, "--model_name_or_path", str(own), "--output_dir", str(results)],
-                    results=[results / f"{name}.json" for name in resolve(given.benchmarks)],
+                    results=[results / f"{name}.json" for name in benchmarks],
                 )
             )
-    start = str(model.model_name_or_path)
-    before = [*evaluate, "--model_name_or_path", start, "--output_dir", str(folder / BEFORE)]
+    results = folder / BEFORE / evaluation["folder"]
+    before = [*evaluate, "--model_name_or_path", start, "--output_dir", str(results)]
     return folder, plan, runs, before
 
 
-def evaluation_command(benchmarks: list[str], options: Namespace, use_cpu: bool) -> list[str]:
-    """The command that evaluates any of the models. Raises `ValueError` for what it would refuse."""
-    words = ["--benchmarks", *benchmarks, "--use_cpu", str(use_cpu)]
-    for name, value in vars(options).items():
-        if value is not None:
-            words += [f"--{name.removeprefix('eval_')}", value]
+def evaluation_command(
+    benchmarks: list[str], options: Namespace, use_cpu: bool, start: str
+) -> tuple[list[str], dict[str, Any]]:
+    """
+    The command that evaluates any of the models; and its options, with the folder in which its results are kept apart
+    from those of other options. Raises `ValueError` for what it would refuse of the model that all runs begin with.
+    """
+    given = {name.removeprefix("eval_"): value for name, value in vars(options).items() if value is not None}
+    words = ["--benchmarks", *benchmarks]
+    for name, value in {"use_cpu": str(use_cpu), **given}.items():
+        words += [f"--{name}", value]
+    folder = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:8]
     if benchmarks:
-        parse([EvalArguments], [*words, "--model_name_or_path", "", "--output_dir", ""], prog="delta-trl eval")
-    return [sys.executable, "-m", "delta_trl", "eval", *words]
+        [args] = parse([EvalArguments], [*words, "--model_name_or_path", start, "--output_dir", ""], "delta-trl eval")
+        read_benchmarks(args)
+    return [sys.executable, "-m", "delta_trl", "eval", *words], {"options": given, "folder": folder}
 
 
-def refuse_call(seeds: int, program: str, config: RecipeConfig) -> None:
+def refuse_call(program: str, config: RecipeConfig) -> None:
     """Raise `UsageError` if nothing can be run, or its runs would have nothing to compare."""
     problem = None
-    if seeds < 1:
-        problem = f"--seeds {seeds}: expected a positive number."
-    elif not shutil.which(program):
+    if not shutil.which(program):
         problem = f"--launcher: there is no program {program!r}. Install it, or give its path."
     elif config.logging_strategy == "no" or 0 < config.max_steps < config.logging_steps:
         problem = (
@@ -171,15 +194,15 @@ def refuse_call(seeds: int, program: str, config: RecipeConfig) -> None:
 
 def begin(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> None:
     """
-    Write plan.json after a dry run, unless it is there. Raises `UsageError` if the folder holds another plan, or
-    something else.
+    Write plan.json, at first after a dry run. Raises `UsageError` if the folder holds another plan, or something else.
     """
     path = folder / PLAN
     is_new = not path.is_file()
     if is_new:
         held = ", ".join(one.name for one in folder.glob("*"))
     else:
-        held = in_words(differences(json.loads(path.read_text()), plan))
+        changed = differences(json.loads(path.read_text()), plan)
+        held = in_words({name: both for name, both in changed.items() if not name.startswith(MAY_CHANGE)})
     if held:
         raise UsageError(
             f"output_dir={str(folder)!r} holds something else than this comparison: {held}. Choose another folder."
@@ -188,12 +211,14 @@ def begin(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> None:
         of_rule = next(run for run in runs if run.arm == plan["rule"])
         if code := call([*of_rule.train, "--dry_run"]):
             sys.exit(code)  # it has said why
-        write_json(plan, path)
+    write_json(plan, path)
 
 
-def evaluate_before(folder: Path, runs: list[SeedRun], command: list[str]) -> None:
+def evaluate_before(folder: Path, plan: dict[str, Any], command: list[str]) -> None:
     """Evaluate the model that all runs begin with, once. Says nothing of a failure: after a run it comes again."""
-    if not all((folder / BEFORE / path.name).is_file() for path in runs[0].results):
+    evaluation = plan["evaluation"]
+    results = folder / BEFORE / evaluation["folder"]
+    if not all((results / f"{name}.json").is_file() for name in evaluation["benchmarks"]):
         path = folder / f"{BEFORE}.log"
         print(f"Evaluating the model before training. The log: {path}", flush=True)
         with path.open("a") as log:

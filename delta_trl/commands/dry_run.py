@@ -9,7 +9,8 @@ from transformers import AutoModelForCausalLM
 from trl import get_peft_config
 
 from ..arguments.errors import mistakes
-from ..trainer.checks import check_sampling, refuse_missing_targets
+from ..credit import make_rule
+from ..trainer.checks import refuse_missing_targets
 from ..trainer.config import DeltaGRPOConfig
 from .inputs import read_inputs
 from .recipe import RunArguments, get_environments, get_tools, model_of_recipe, parse_recipe
@@ -42,7 +43,7 @@ def main(args: list[str]) -> None:
     if os.environ.get("RANK", "0") == "0":
         for name, value in plan.items():
             print(f"{name:<16} {value}")
-        for warning in check_sampling(training_args) + inputs.warnings:
+        for warning in inputs.warnings:
             print(f"warning: {warning}")
 
 
@@ -95,5 +96,5 @@ def describe(args: DeltaGRPOConfig, rows: Sized | None) -> dict[str, str]:
         "rollout batch": batch,
         "optimiser steps": f"{steps:g} per rollout batch, {per_step:,} completions each",
         "length": length,
-        "token credit": repr(args.make_rule()),
+        "token credit": repr(make_rule(args.token_credit, args.token_credit_kwargs)),
     }

@@ -1,23 +1,25 @@
 """`delta-trl explain`: token credit of completions from a file, recorded as training records a rollout batch."""
 
+import logging
 from pathlib import Path
 
 import torch
-from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from ..arguments.errors import UsageError, mistakes
+from ..arguments.errors import mistakes
 from ..arguments.parser import parse
-from ..credit import Credit, checked_credit, make_rule
+from ..credit import Credit, checked_credit
 from ..data.completions import read_completions
 from ..data.records import token_columns, write_records
 from ..evaluation.arguments import ExplainArguments
-from ..evaluation.model import beyond_context
 from ..report import write_report
-from ..scoring.checks import check_ids
+from ..scoring.checks import Reader, check_sequence
 from ..scoring.prompts import prompt_ids
-from ..scoring.standalone import given_tokens
+from ..scoring.standalone import given_tokens, rule_without_training
 from ..scoring.texts import TokenTexts
 from .folder import refuse_another_run
+
+
+logger = logging.getLogger(__name__)
 
 
 def main(args: list[str]) -> None:
@@ -44,20 +46,18 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     Raises:
         ValueError, OSError: If there is no such rule or model, a line does not fit it, or nothing can be written.
     """
-    rule = make_rule(args.token_credit)
-    if rule.credits_micro_batches:
-        raise UsageError(
-            f"rule {args.token_credit!r} credits micro-batches, as the policy moves. There are none without training."
-        )
+    rule = rule_without_training(args.token_credit)
     output = Path(args.output_dir)
-    tokenizer = args.tokenizer()
-    config = args.config()
+    reader = args.reader()
+    tokenizer = reader.tokenizer
     for row in rows:
         try:
-            tokenize(row, tokenizer, config)
+            warnings = tokenize(row, reader)
         except Exception as error:  # what tokenizers and chat templates raise has no common type
             where = f"{args.data}, line {row['line']}"
             raise ValueError(f"{where}, does not fit {args.model_name_or_path}: {error}") from error
+        for warning in warnings:
+            logger.warning(f"{args.data}, {warning}")
     tokens = given_tokens(args.model(), rows, tokenizer, micro_batch_size=args.batch_size, progress=True)
     credit = checked_credit(rule, "of_rollout", tokens)
     if credit is None:
@@ -82,11 +82,12 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     return write_report(output, output / "report.html", settings={"model": model, "token_credit": repr(rule)})
 
 
-def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
+def tokenize(row: dict, reader: Reader) -> list[str]:
     """
     Add `prompt_ids`, and `token_ids` and `turns` if they are missing, to a row of `read_completions`; a chat becomes
-    the text that the model reads. Raises any error for what does not fit the tokenizer or the model.
+    the text that the model reads. Returns warnings. Raises any error for what does not fit the tokenizer or the model.
     """
+    tokenizer = reader.tokenizer
     (row["prompt_ids"],) = prompt_ids(tokenizer, [row["prompt"]])
     if not isinstance(row["prompt"], str):
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
@@ -94,10 +95,4 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
         ids = tokenizer(row["completion"], add_special_tokens=False).input_ids
         row["token_ids"] = ids
         row["turns"] = [1] * len(ids)
-    problems = []
-    for what, part in ("the prompt", "prompt_ids"), ("the completion", "token_ids"):
-        problems += check_ids(row[part], tokenizer, config, what)
-    if too_long := beyond_context(len(row["prompt_ids"] + row["token_ids"]), config):
-        problems.append(f"it is {too_long}.")
-    if problems:
-        raise ValueError(" ".join(problems))
+    return check_sequence(row["prompt_ids"], row["token_ids"], reader, f"line {row['line']}")

@@ -1,14 +1,16 @@
 """`delta-trl COMMAND --help`. Importing what the command runs would take seconds."""
 
 import inspect
+from typing import Any
 
 from trl import TrlParser
 
+from ..arguments.credit import CreditArguments
 from ..evaluation.arguments import AuditArguments, EvalArguments, ExplainArguments
 from .recipe import CompareArguments, RunArguments
 
 
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "train": RunArguments,
     "compare": CompareArguments,
     "eval": EvalArguments,
@@ -22,4 +24,7 @@ def main(args: list[str]) -> None:
     (command,) = args
     described, _, _ = (inspect.getdoc(OPTIONS[command]) or "").partition("Args:")
     usage = f"delta-trl {command} [--config FILE.yaml] [--option value ...]"
-    TrlParser(OPTIONS[command], usage=usage, description=described).print_help()
+    kinds = [OPTIONS[command]]
+    if command == "train":
+        kinds.append(CreditArguments)
+    TrlParser(kinds, usage=usage, description=described).print_help()

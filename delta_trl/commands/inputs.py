@@ -1,6 +1,5 @@
 """What a trainer takes from a recipe: data and rewards, with all checks that need no weights."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,14 +8,11 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig
 
-from ..data.columns import check_columns, check_golds
-from ..data.loading import drop_long_prompts, drop_rows_without_gold, load, local_format, prepare
+from ..data.loading import load, local_format, prepare
+from ..data.preflight import preflight, run_checks
 from ..evaluation.model import ModelArguments
-from ..trainer.checks import check_model, refuse_too_few_rows
+from ..trainer.checks import checks_of_options, reader_of_run, refuse_too_few_rows
 from .recipe import RunArguments, UsageError, get_rewards
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -54,13 +50,12 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
     """
     rewards = get_rewards(run_args)
     model = source.model_name_or_path
-    processor = config = None
+    reader = None
     datasets = {}
-    warnings = []
+    warnings = run_checks(checks_of_options(args, run_args.reward_funcs, run_args), refuses=True)
     absent = []
     try:
-        processor = source.processor()
-        config = source.config()
+        reader = reader_of_run(args, model, source.processor(), source.config())
     except (OSError, ValueError):  # not on this machine, or broken
         if not source.local_files_only or Path(model).is_dir():
             raise
@@ -70,21 +65,21 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
         if source.local_files_only and not local_format(name) and not Path(name).exists():
             absent.append(name)
             continue
-        dataset = load_prepared(of, split)
-        warnings += check_columns(dataset, rewards, run_args.reward_funcs, name)
-        dataset = drop_rows_without_gold(dataset, rewards, name)
-        limit = run_args.max_prompt_length
-        if processor and limit is not None:
-            tokenizer = getattr(processor, "tokenizer", processor)
-            dataset = drop_long_prompts(dataset, tokenizer, limit, name, args.chat_template_kwargs)
+        checked = preflight(
+            load_prepared(of, split),
+            name,
+            rewards,
+            run_args.reward_funcs,
+            reader,
+            refuses=True,
+            grades=args.process_index == 0,
+            max_prompt_length=run_args.max_prompt_length,
+        )
         if title == "train_dataset":
-            refuse_too_few_rows(args, len(dataset))
-        if args.process_index == 0:  # grading takes time
-            warnings += check_golds(dataset, rewards, name)
-        datasets[title] = dataset
-    if config:
-        warnings += check_model(args, processor, config, model, datasets, rewards)
-    return Inputs(rewards, datasets, config, warnings, absent)
+            refuse_too_few_rows(args, len(checked.dataset))
+        warnings += checked.warnings
+        datasets[title] = checked.dataset
+    return Inputs(rewards, datasets, reader and reader.config, warnings, absent)
 
 
 def load_prepared(run_args: RunArguments, split: str) -> Dataset:
@@ -104,10 +99,14 @@ def sources(run_args: RunArguments, args: GRPOConfig) -> dict[str, tuple[RunArgu
     The arguments and splits from which `train_dataset` is loaded, and `eval_dataset` if the run evaluates. Raises
     `UsageError` if there is nothing to evaluate on.
     """
-    train = {"train_dataset": (run_args, run_args.dataset_train_split)}
+    split = run_args.dataset_train_split
+    if Path(run_args.dataset_name).is_file() and split.partition("[")[0] != "train":
+        raise UsageError(
+            f"dataset_train_split={split!r}, but dataset_name={run_args.dataset_name!r} is a file, which is all of "
+            "one split. Leave it out; a part of the file is 'train[:500]'."
+        )
+    train = {"train_dataset": (run_args, split)}
     if args.eval_strategy == "no":
-        if run_args.eval_dataset_name:
-            logger.warning("eval_dataset_name is not used: eval_strategy is 'no'. Set it to 'steps' or 'epoch'.")
         return train
     evaluated = run_args
     if run_args.eval_dataset_name:

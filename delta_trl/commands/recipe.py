@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..arguments.errors import UsageError
 from ..arguments.lookup import import_dotted
 from ..arguments.parser import Mapping, documented, parse, read_mappings
+from ..arguments.values import without_effect
 from ..evaluation.model import ModelArguments
 
 
@@ -128,28 +129,29 @@ def parse_recipe(
         args = ["--token_credit_kwargs", "{}", *args]  # the recipe's options are those of another rule
     kinds = [RunArguments, config_class or DeltaGRPOConfig, ModelConfig]
     run_args, training_args, model_args = parse(kinds, args, prog="delta-trl train")
-    if problem := silent_problem(training_args, model_args):
-        raise UsageError(problem)
+    refuse_untrainable(training_args, model_args)
+    target = model_args.lora_target_modules
+    if isinstance(target, str) and target.isidentifier():  # TRL makes a text, a pattern, of a list of one name
+        model_args.lora_target_modules = [target]
     return run_args, training_args, model_args
 
 
-def silent_problem(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> str | None:
-    """What TRL would not say of options that do not fit together."""
-    default = type(model_args)()
-    options = vars(model_args).items()
-    of_lora = [name for name, value in options if name.startswith("lora_") and value != getattr(default, name)]
-    if not model_args.model_name_or_path:
-        return "`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path."
-    if Path(model_args.model_name_or_path, "adapter_config.json").is_file():
-        return (
-            f"model_name_or_path={model_args.model_name_or_path!r} is an adapter. Merge it with its model (PEFT's "
-            "merge_and_unload), or train a new one on that model."
+def refuse_untrainable(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> None:
+    """Raise `UsageError` for options with which nothing would be trained, or something else than is meant."""
+    name = model_args.model_name_or_path
+    if not name:
+        raise UsageError("`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path.")
+    if Path(name, "adapter_config.json").is_file():
+        raise UsageError(
+            f"model_name_or_path={name!r} is an adapter. Merge it with its model (PEFT's merge_and_unload), or train "
+            "a new one on that model."
         )
-    if of_lora and not model_args.use_peft:
-        return f"{', '.join(of_lora)} without use_peft: all weights would be trained. Set `use_peft: true`."
+    if of_lora := without_effect(model_args):
+        raise UsageError(f"{' '.join(of_lora)} All weights would be trained. Set `use_peft: true`.")
     if args.max_steps <= 0 and args.num_train_epochs <= 0:
-        return f"num_train_epochs={args.num_train_epochs:g}: nothing would be trained. Set it, or `max_steps`."
-    return None
+        raise UsageError(
+            f"num_train_epochs={args.num_train_epochs:g}: nothing would be trained. Set it, or `max_steps`."
+        )
 
 
 def get_tools(run_args: RunArguments) -> list[Callable]:

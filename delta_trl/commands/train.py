@@ -84,6 +84,7 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
     )
     model = trainer.accelerator.unwrap_model(trainer.model)
     refuse_missing_targets(model, getattr(model, "peft_config", {}).values())
+    trainer.reward_watch.refuses = True
     trainer.dataset_name = run_args.dataset_name
     trainer.recipe = asdict(run_args) | asdict(model_args)
     if ends is not None:  # the saved model has them, too

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from ..arguments.errors import UsageError, users_code
 from .head import LMHead
 from .hidden_states import HiddenStates
 from .policy_outputs import Policy
@@ -58,6 +59,7 @@ class Tokens:
         log_probs, old_log_probs, entropies (`torch.Tensor` of shape `(B, T)`, *optional*): What is known already.
         hidden ([`HiddenStates`]), head ([`LMHead`]), *optional*: What is known already.
         seed (`tuple[int, ...]`, *optional*): What [`uniform`] draws from, the same on all ranks.
+        tokenizer (`Any`, *optional*): The policy's, for rules that look for a token or a text.
 
     Attributes:
         ids, advantages, rewards, group (`torch.Tensor` of shape `(N,)`): Of each token, or of its response.
@@ -80,9 +82,11 @@ class Tokens:
         hidden: HiddenStates | None = None,
         head: LMHead | None = None,
         seed: tuple[int, ...] | None = None,
+        tokenizer: Any = None,
     ):
         self.mask = mask.bool()
         self.seed = seed
+        self.tokenizer = tokenizer
         self._policy = policy
         self.ids = self.flat(ids)
         self.advantages = self.flat(advantages)
@@ -240,14 +244,17 @@ class TokenCredit:
         return True
 
     def check(self, trainer: Any) -> None:
-        """Raise `ValueError`, with a suggested fix, if it cannot work with the trainer. Called at construction."""
+        """
+        Raise `ValueError`, with a suggested fix, if it cannot work with the trainer. Called when a trainer is
+        constructed. `explain` and `audit` have none: what a rule needs of the tokenizer, `tokens.tokenizer` has.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to go on exactly: tensors and plain values, saved with every checkpoint."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore `state`, or start anew if it is empty. Called whenever training starts."""
+        """Restore `state`, or start anew if it is empty. Called whenever training, `explain` or `audit` starts."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -275,7 +282,7 @@ def check_rule(rule: TokenCredit) -> None:
     raise ValueError(f"{kind.__name__} overrides neither `of_rollout` nor `of_micro_batch`: it credits nothing.{hint}")
 
 
-class TokenCreditError(ValueError):
+class TokenCreditError(UsageError):
     """A rule returned something that cannot be used in training."""
 
 
@@ -289,7 +296,8 @@ def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | Non
         TokenCreditError: If it returns something else.
     """
     name = f"{type(rule).__name__}.{hook}"
-    credit = getattr(rule, hook)(tokens)
+    with users_code(f"The rule {rule!r} raised this in `{hook}`, on {len(tokens):,} tokens."):
+        credit = getattr(rule, hook)(tokens)
     if credit is None:
         return None
     if not isinstance(credit, Credit) or (credit.weights is None) == (credit.advantages is None):
@@ -312,6 +320,8 @@ def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | Non
         raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers.")
     metrics = {metric: _number(name, metric, value) for metric, value in credit.metrics.items()}
     values = values.detach().float()
+    if len(values) and not values.any():
+        warnings.warn(f"{name} returned {what} that are all 0: they train nothing.", stacklevel=2)
     weights = advantages = values
     if what == "weights":
         if (values < 0).any():

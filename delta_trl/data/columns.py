@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from datasets import Dataset, Value
@@ -23,7 +23,7 @@ SAMPLE = 100  # golds to try
 UNUSABLE = 0.1  # the share of them that may be unusable without a warning
 
 
-def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[str], name: str) -> list[str]:
+def check_columns(dataset: Dataset, reward_funcs: Sequence[Callable], names: list[str], name: str) -> list[str]:
     """
     Check that reward functions can be called with what TRL passes and the dataset's columns.
 
@@ -53,8 +53,8 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
             signature.bind(**passed)
         except TypeError as error:
             raise ValueError(
-                f"The reward {called!r}: {error}. It is called with {', '.join(passed)}. Rename a column, or give the "
-                "function `**kwargs` for what it does not need."
+                f"{name}: the reward {called!r}: {error}. It is called with {', '.join(passed)}. Rename a column, or "
+                "give the function `**kwargs` for what it does not need."
             ) from error
     features = dataset.features
     if "code_reward" in names and features["tests"] not in TEXTS:
@@ -84,7 +84,7 @@ def refuse_rounded(value: Any, gold: Any, where: str) -> None:
             raise ValueError(f"{where}: {value:.0f} may have lost digits, as a float has 53 bits. Save it as a text.")
 
 
-def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> list[str]:
+def check_golds(dataset: Dataset, reward_funcs: Sequence[Callable], name: str) -> list[str]:
     """
     Try a sample of the golds with our rewards, which give `None` to any answer if they cannot use its gold.
 
@@ -125,6 +125,31 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
             raise ValueError(problem)
         warnings.append(problem)
     return warnings
+
+
+def check_prompt_column(dataset: Dataset, name: str) -> None:
+    """Raise `ValueError` if the prompts are missing, or one is neither text nor messages, or not as the first one."""
+    columns = dataset.column_names
+    if "prompt" not in columns:
+        raise ValueError(
+            f"{name} has no column 'prompt'{nearest('prompt', columns)}, only {', '.join(map(repr, columns))}. Rename "
+            "the one that holds the prompts, or give a `dataset_format` that makes it."
+        )
+    kind = None
+    for number, prompt in enumerate(prompts_of(dataset) or (), start=1):
+        kind = kind or type(prompt)
+        if not is_prompt(prompt) or type(prompt) is not kind:
+            raise ValueError(
+                f"{name}, row {number}, column 'prompt': expected a text, or a list of messages {{role, content}}, "
+                f"as in the other rows, got {prompt!r:.80}."
+            )
+
+
+def prompts_of(data: Any) -> Sequence | None:
+    """All prompts of a dataset; `None` for a stream, and for a dataset with a transform or without the column."""
+    if not isinstance(data, Dataset) or "prompt" not in data.column_names or data.format["type"] == "custom":
+        return None
+    return data.with_format(None)["prompt"]
 
 
 def is_prompt(prompt: Any) -> bool:

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 from datasets import Dataset, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
+from ..arguments.errors import users_line
 from ..arguments.lookup import import_dotted, nearest, refuse_missing_path
 from ..scoring.prompts import prompt_ids
 from . import formats
-from .columns import GOLD_COLUMNS, is_prompt, refuse_rounded
+from .columns import GOLD_COLUMNS, check_prompt_column, refuse_rounded
 from .completions import read_lines
 from .formats import FORMATS
 
@@ -79,7 +80,7 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
         except Exception as error:  # a user's function may raise anything
             raise ValueError(
                 f"{name}, row {i + 1}: dataset_format={dataset_format!r} cannot read it ({error!r}). Its columns are "
-                f"{', '.join(row)}."
+                f"{', '.join(row)}. {users_line(error)}".rstrip()
             ) from error
 
     # `datasets` recognises a function by its name, and would take the rows that an older version of it has cached. It
@@ -123,24 +124,20 @@ def prepare(
         ValueError: If a column is missing, or a prompt is neither text nor messages, or not what the first one is.
     """
     mapping = column_mapping or {}
+    columns = dataset.column_names
+    for column, new_name in mapping.items():
+        if column not in columns or not isinstance(new_name, str):
+            problem = "is no name" if column in columns else f"is not among its columns{nearest(str(column), columns)}"
+            what = new_name if column in columns else column
+            raise ValueError(
+                f"{name}: column_mapping={mapping}: {what!r} {problem}. It has {', '.join(map(repr, columns))}; the "
+                "mapping is from such a column to its new name."
+            )
     new_names = set(mapping.values())
     replaced = new_names.intersection(dataset.column_names).difference(mapping)
     dataset = dataset.remove_columns(sorted(replaced))
     dataset = dataset.rename_columns(mapping)
-    columns = dataset.column_names
-    if "prompt" not in columns:
-        raise ValueError(
-            f"{name} has no column 'prompt'{nearest('prompt', columns)}, only {', '.join(map(repr, columns))}. Rename "
-            "the one that holds the prompts, or give a `dataset_format` that makes it."
-        )
-    kind = None
-    for number, prompt in enumerate(dataset["prompt"], start=1):
-        kind = kind or type(prompt)
-        if not is_prompt(prompt) or type(prompt) is not kind:
-            raise ValueError(
-                f"{name}, row {number}, column 'prompt': expected a text, or a list of messages {{role, content}}, "
-                f"as in the other rows, got {prompt!r:.80}."
-            )
+    check_prompt_column(dataset, name)
     template = prompt_template or "{prompt}"
     if "{prompt}" not in template:
         raise ValueError(f"prompt_template={template!r}: expected the text to contain {{prompt}}.")
@@ -180,7 +177,7 @@ def put_around(message: dict, template: str) -> None:
         part["text"] = template.replace("{prompt}", part["text"])
 
 
-def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name: str) -> Dataset:
+def drop_rows_without_gold(dataset: Dataset, reward_funcs: Sequence[Callable], name: str) -> Dataset:
     """
     Leave out the rows that the rewards cannot grade: `solution` or `tests` is missing or blank, and a reward function
     has a parameter of that name. Logs how many. Raises `ValueError` if no row is left.

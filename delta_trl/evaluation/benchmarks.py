@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-import random
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,21 @@ from typing import Any
 from datasets import Dataset
 
 from ..arguments.lookup import nearest
-from ..data.loading import LOCAL_FORMATS, drop_rows_without_gold, load, local_format, prepare
+from ..data.loading import LOCAL_FORMATS, load, local_format, prepare
+from ..data.preflight import preflight
 from ..rewards import get_reward
+from ..rewards.failures import explain_failures
+from ..scoring.checks import Reader
+from ..scoring.prompts import prompt_ids
 from .arguments import EvalArguments
 
+
+logger = logging.getLogger(__name__)
 
 BOXED = "{prompt}\nPlease reason step by step, and put your final answer within \\boxed{}."  # as in the recipes
 PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
 LETTER = "{prompt}\n\nPlease reason step by step, and put the letter of your choice within \\boxed{}."
+LONGEST = 30000  # tokens of a completion, the paper's
 NUMBER = "_problem_number"  # a column that no file has
 # Options that say where and which. All others, and the settings of the benchmark, decide what is sampled
 NO_SETTINGS = ("benchmarks", "output_dir", "use_cpu")
@@ -88,36 +95,66 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
     return chosen
 
 
-def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: bool) -> tuple[Dataset, Callable, dict]:
+@dataclass(frozen=True)
+class Problems:
     """
-    Load a benchmark the way that training loads its data.
+    A benchmark that is ready to be sampled.
+
+    Attributes:
+        name (`str`): Its name.
+        rows (`Dataset`): With the final `prompt`, its gold, and in the column `NUMBER` the problem's place in the
+            source, from 1.
+        reward (`Callable`): The reward.
+        settings (`dict`): What decides its results. `problems` is a hash of problems and golds, without the text that
+            the template puts around them.
+    """
+
+    name: str
+    rows: Dataset
+    reward: Callable
+    settings: dict[str, Any]
+
+
+def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, reader: Reader) -> Problems:
+    """
+    Load a benchmark the way that training loads its data, with all checks that need no weights.
 
     Args:
         name (`str`): What it is called in messages.
         benchmark (`Benchmark`), args ([`EvalArguments`]): What it is, and the options that replace parts of it.
-        chats (`bool`): Whether the prompts of named benchmarks become chats, unless `args` say.
+        reader ([`~scoring.checks.Reader`]): The model. Prompts of named benchmarks become chats if it has a template,
+            unless `args` say.
 
-    Returns:
-        `tuple[Dataset, Callable, dict]`: Rows with the final `prompt`, its gold, and in the column `NUMBER` the
-        problem's place in the source, from 1; the reward; settings. Among these, `problems` is a hash of problems and
-        golds, without the text that the template puts around them.
+    Raises:
+        ValueError: If the data cannot be loaded, or do not fit the reward or the model.
     """
-    dataset_format = args.dataset_format or benchmark.format
+    is_file = benchmark.template is None  # whose prompts stay as they are
+    dataset_format = args.dataset_format if is_file else benchmark.format
     loaded = load(benchmark.source, benchmark.config, benchmark.split, dataset_format)
+    column_mapping: Any = args.column_mapping if is_file else None  # a dict since `EvalArguments` has read it
     template = args.prompt_template or benchmark.template
     conversational = args.conversational
     if conversational is None:
-        conversational = chats and benchmark.template is not None
-    dataset = prepare(loaded, None, template, args.system_prompt, conversational, benchmark.source)
-    reward_name = args.reward or ("code_reward" if "tests" in loaded.column_names else "math_reward")
+        conversational = not is_file and reader.tokenizer.chat_template is not None
+    dataset = prepare(loaded, column_mapping, template, args.system_prompt, conversational, benchmark.source)
+    reward_name = args.reward or ("code_reward" if "tests" in dataset.column_names else "math_reward")
     reward = get_reward(reward_name)
     numbered = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
-    usable = drop_rows_without_gold(numbered, [reward], name)
-    count = len(usable)
-    size = min(args.num_problems or benchmark.num_problems or count, count)
-    chosen = usable.select(sorted(random.Random(0).sample(range(count), size)))
+    if args.max_completion_length:
+        reader = replace(reader, max_completion_length=args.max_completion_length)
+    checked = preflight(
+        numbered,
+        name,
+        [reward],
+        [reward_name],
+        reader,
+        refuses=True,
+        num_rows=args.num_problems or benchmark.num_problems,
+    )
+    for warning in checked.warnings:
+        logger.warning(warning)
     content = hashlib.sha256()
-    for number in chosen[NUMBER]:
+    for number in checked.dataset[NUMBER]:
         row = loaded[number - 1]  # all columns: a reward may read any
         content.update(json.dumps(row, sort_keys=True, default=str).encode())
     settings = asdict(args)
@@ -129,8 +166,23 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
         "reward": reward_name,
         "prompt_template": template,
         "conversational": conversational,
-        "num_problems": size,
-        "left_out": len(loaded) - count,
+        "max_completion_length": args.max_completion_length or longest_completion(checked.dataset["prompt"], reader),
+        "num_problems": len(checked.dataset),
+        "left_out": checked.left_out,
         "problems": content.hexdigest()[:16],
     }
-    return chosen, reward, settings
+    [told] = checked.rewards
+    if told is not reward:
+        settings["reasoning_opened"] = True
+    return Problems(name, checked.dataset, explain_failures(told, reward_name), settings)
+
+
+def longest_completion(prompts: Sequence, reader: Reader) -> int:
+    """The paper's `LONGEST` tokens, or fewer if the model's context has no room for them after the longest prompt."""
+    longest = max(map(len, prompt_ids(reader.tokenizer, list(prompts), reader.template)))
+    room = reader.context - longest
+    if room < 1:
+        raise ValueError(
+            f"A prompt of {longest:,} tokens leaves no room for a completion in the model's {reader.context:,} tokens."
+        )
+    return int(min(LONGEST, room))

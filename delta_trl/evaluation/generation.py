@@ -10,10 +10,10 @@ from .arguments import EvalArguments
 
 
 Texts = list[list[int]]  # as token ids
-Generate = Callable[[Texts, list[int], list[int]], Texts]
+Generate = Callable[[Texts, list[int], list[int], int], Texts]
 """
-From token ids of prompts, a seed for each, and the tokens that end a completion, to the ids of a completion for each.
-Its last one is one of these tokens, unless the length limit cut the completion off.
+From token ids of prompts, a seed for each, the tokens that end a completion, and the length that cuts it off, to the
+ids of a completion for each. Its last one is one of these tokens, unless it is cut off.
 """
 
 
@@ -37,17 +37,16 @@ class TransformersGenerator:
         # used instead of the model's generation_config.json, whose settings would change the sampling
         self.model.generation_config = GenerationConfig(
             pad_token_id=tokenizer.pad_token_id,
-            max_new_tokens=args.max_completion_length,
             do_sample=bool(sampling),
             **sampling,
         )
 
     @torch.inference_mode()
-    def __call__(self, prompts: Texts, seeds: list[int], end: list[int]) -> Texts:
+    def __call__(self, prompts: Texts, seeds: list[int], end: list[int], limit: int) -> Texts:
         torch.manual_seed(seeds[0])
         rows = [{"input_ids": ids} for ids in prompts]
         batch = self.collate(rows).to(self.model.device)
-        sequences = self.model.generate(**batch, eos_token_id=end or None)
+        sequences = self.model.generate(**batch, eos_token_id=end or None, max_new_tokens=limit)
         start = batch["input_ids"].shape[1]
         completions = sequences[:, start:].tolist()
         return [_until(end, completion) for completion in completions]
@@ -74,15 +73,10 @@ class VLLMGenerator:
             trust_remote_code=args.trust_remote_code,
             **args.vllm_kwargs,
         )
-        self.sampling_params = partial(
-            SamplingParams,
-            temperature=args.temperature,
-            top_p=args.top_p,
-            max_tokens=args.max_completion_length,
-        )
+        self.sampling_params = partial(SamplingParams, temperature=args.temperature, top_p=args.top_p)
 
-    def __call__(self, prompts: Texts, seeds: list[int], end: list[int]) -> Texts:
-        params = [self.sampling_params(seed=seed, stop_token_ids=end) for seed in seeds]
+    def __call__(self, prompts: Texts, seeds: list[int], end: list[int], limit: int) -> Texts:
+        params = [self.sampling_params(seed=seed, stop_token_ids=end, max_tokens=limit) for seed in seeds]
         inputs = [{"prompt_token_ids": ids} for ids in prompts]
         outputs = self.llm.generate(inputs, params, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs]

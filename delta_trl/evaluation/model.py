@@ -5,22 +5,18 @@ For `--help`, the module imports nothing heavy: the methods do.
 """
 
 import copy
-import math
 import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..arguments.errors import UsageError
-from ..arguments.lookup import refuse_missing_path
+from ..arguments.lookup import refuse_file, refuse_missing_path
 from ..arguments.parser import documented
 
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-
-# Arguments of the commands' subclasses that are at least 1
-COUNTS = ("num_generations", "batch_size", "num_problems", "num_prompts", "prompts_per_batch")
+    from ..scoring.checks import Reader
 
 
 @documented
@@ -46,12 +42,9 @@ class ModelArguments:
     local_files_only: bool = field(default=False, init=False)  # no option: a dry run sets it
 
     def __post_init__(self):
-        """Raises `ValueError` for a path where nothing is, and for a number below 1."""
+        """Raises `ValueError` for a path where nothing is, or a file."""
         refuse_missing_path("model_name_or_path", self.model_name_or_path)
-        for name in COUNTS:
-            value = getattr(self, name, None)
-            if value is not None and value < 1:
-                raise UsageError(f"{name}={value}: expected a positive number.")
+        refuse_file("model_name_or_path", self.model_name_or_path)
 
     @property
     def hub_options(self) -> dict:
@@ -90,6 +83,12 @@ class ModelArguments:
         base = self.base()
         config = AutoConfig.from_pretrained(base.model_name_or_path, **base.hub_options)
         return config.get_text_config()
+
+    def reader(self) -> "Reader":
+        """The model without its weights, for checks of what it reads."""
+        from ..scoring.checks import Reader
+
+        return Reader(self.model_name_or_path, self.processor(), self.config())
 
     def tokenizer(self) -> "PreTrainedTokenizerBase":
         processor = self.processor()
@@ -144,9 +143,3 @@ class ModelArguments:
                 )
         accelerator = None if self.use_cpu else torch.accelerator.current_accelerator(check_available=True)
         return model.to(accelerator or "cpu").eval()
-
-
-def beyond_context(length: int, config: "PretrainedConfig") -> str:
-    """Words for a text of so many tokens that is longer than the model's context; empty if it is not."""
-    limit = getattr(config, "max_position_embeddings", None) or math.inf
-    return f"longer than the model's {limit:,} tokens" if length > limit else ""

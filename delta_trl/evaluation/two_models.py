@@ -46,8 +46,12 @@ def main(args: Sequence[str]) -> None:
 
 
 def finished_in(folder: Path) -> set[str]:
-    """The names of the benchmarks that are finished in a folder."""
-    return {path.stem for path in folder.glob("*.json") if path.with_suffix(".jsonl").is_file()}
+    """The names of the benchmarks that are finished in a folder. Raises `UsageError` if there are none."""
+    names = {path.stem for path in folder.glob("*.json") if path.with_suffix(".jsonl").is_file()}
+    if not names:
+        problem = "has no finished benchmark" if folder.is_dir() else "is no folder"
+        raise UsageError(f"--compare: {str(folder)!r} {problem}. Give two output_dir of `delta-trl eval`.")
+    return names
 
 
 def read_evaluation(folder: Path, name: str) -> tuple[dict, pd.Series]:

@@ -26,9 +26,13 @@ BEFORE = "before"  # folder of a comparison with those of the model that all run
 SHOWN = ("model_name_or_path", "dataset_name", "benchmarks", "seeds")  # at the head
 
 
-def accuracy_in(folder: Path) -> float:
-    """Over all problems of the benchmarks in a folder, as in the table of `delta-trl eval`; NaN without any."""
-    results = pd.DataFrame([read_results(path)["results"] for path in folder.glob("*.json")])
+def accuracy_in(folder: Path, evaluation: dict[str, Any]) -> float:
+    """
+    Over all problems of a plan's benchmarks, as in the table of `delta-trl eval`; NaN without any. `folder` has a
+    folder for each evaluation with other options.
+    """
+    paths = [folder / evaluation["folder"] / f"{name}.json" for name in evaluation["benchmarks"]]
+    results = pd.DataFrame([read_results(path)["results"] for path in paths if path.is_file()])
     if results.empty:
         return math.nan
     scored = results["scored_problems"]
@@ -36,17 +40,18 @@ def accuracy_in(folder: Path) -> float:
     return float(sums.sum() / scored.sum())
 
 
-def reached_before(folder: Path, runs: Sequence[Run]) -> dict[str, float]:
+def reached_before(folder: Path, runs: Sequence[Run], evaluation: dict[str, Any]) -> dict[str, float]:
     """What the model reached before training, by the names of `OUTCOMES`, as far as it was evaluated then."""
     evaluated = []
     for run in runs:
         for key in run.evaluations:
             evaluated.append(run.logged(key).get(0, math.nan))
-    found = {"accuracy": accuracy_in(folder / BEFORE), "eval_reward": pd.Series(evaluated, dtype=float).mean()}
+    accuracy = accuracy_in(folder / BEFORE, evaluation)
+    found = {"accuracy": accuracy, "eval_reward": pd.Series(evaluated, dtype=float).mean()}
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
-def outcomes_of(run: Run, names: Sequence[str]) -> dict[str, float]:
+def outcomes_of(run: Run, names: Sequence[str], evaluation: dict[str, Any]) -> dict[str, float]:
     """
     What a finished run reached, by the names of `OUTCOMES`. Raises `UsageError` if it did not measure one of `names`.
     """
@@ -59,7 +64,7 @@ def outcomes_of(run: Run, names: Sequence[str]) -> dict[str, float]:
     if run.evaluations:
         last = [run.logged(key).iloc[-1] for key in run.evaluations]
         found["eval_reward"] = np.mean(last)
-    accuracy = accuracy_in(run.path / BENCHMARKS)
+    accuracy = accuracy_in(run.path / BENCHMARKS, evaluation)
     if not math.isnan(accuracy):
         found["accuracy"] = accuracy
     missing = [name for name in names if name not in found]
@@ -93,13 +98,14 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
     rule = plan["rule"]
     primary = plan["primary"]
     names = plan["outcomes"]
+    evaluation = plan["evaluation"]
     planned = len(plan["seeds"])
     runs = {}
     reached = {}
     for arm in plan["arms"]:
         runs[arm] = [read_run(folder / f"seed-{seed}" / arm) for seed in seeds]
-        reached[arm] = pd.DataFrame([outcomes_of(run, names) for run in runs[arm]])
-    before = reached_before(folder, list(chain.from_iterable(runs.values())))
+        reached[arm] = pd.DataFrame([outcomes_of(run, names, evaluation) for run in runs[arm]])
+    before = reached_before(folder, list(chain.from_iterable(runs.values())), evaluation)
     tables = [means(names, before, reached, runs)]
     pairs: list[Paired] = []
     waiting = planned - len(seeds) - len(left_out)
@@ -112,7 +118,7 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         pairs = pair(judged, rule)
         says = f"Judged by {primary}: {conclusion(rule, pairs, judged)}"
         tables.append(differences(primary, rule, pairs))
-    head = head_of({**plan["settings"], "seeds": seeds})
+    head = head_of({**plan["settings"], "benchmarks": evaluation["benchmarks"], "seeds": seeds})
     notes = ["Means over the seeds; minutes are those of a run's training.", *left_out.values()]
     reports: dict[str, dict[int, str]] = {}
     for arm, of_arm in runs.items():

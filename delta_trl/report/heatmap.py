@@ -121,6 +121,8 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
     ```
     """
     values = [float(c) for c in coefficients]
+    if len(values) != len(tokens):
+        raise ValueError(f"{len(values)} coefficients for {len(tokens)} tokens: expected one for each.")
     scale = Scale.of(values)
     shaded = shaded_tokens(tokens, values, scale)
     return TokenHeatmap(render("heatmap.html.j2", tokens=shaded, scale=scale))

@@ -11,7 +11,7 @@ from typing import Any
 from ..sandbox import Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from ..sandbox.unit_tests import METHOD, CallTests, Suite, Tests
 from .grader.extraction import REASONING_BEGINS, REASONING_ENDS, Completions
-from .reasoning import Log, begun_texts, graded_texts, no_log
+from .reasoning import Log, begun_texts, graded_texts, no_log, refuse_ungradable
 
 
 logger = logging.getLogger(__name__)
@@ -164,9 +164,9 @@ class CodeReward:
             Reward the fraction of tests passed; otherwise 1.0 for all tests and 0.0 for fewer.
         tier (`str`, *optional*): See `Sandbox`.
         remote_url (`str`, *optional*): Run programs on this server instead of this machine; see `RemoteSandbox`.
-        reasoning_opened (`bool`, *optional*, defaults to `False`):
+        reasoning_opened (`bool`, *optional*):
             Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
-            not close it scores 0.
+            not close it scores 0. By default, the trainer and the commands ask the template.
 
     Example:
 
@@ -187,7 +187,7 @@ class CodeReward:
         partial_credit: bool = False,
         tier: str | None = None,
         remote_url: str | None = None,
-        reasoning_opened: bool = False,
+        reasoning_opened: bool | None = None,
     ):
         self.limits = Limits(wall_seconds=timeout, memory_mb=memory_mb)
         self.partial_credit = partial_credit
@@ -229,6 +229,7 @@ class CodeReward:
         Raises:
             ValueError: If there are not as many `tests` as completions.
         """
+        refuse_ungradable(completions, tests=tests)
         texts = graded_texts(completions, prompts, self.reasoning_opened)
         begun = begun_texts(prompts, len(texts))
         jobs = list(zip(texts, tests, begun, strict=True))

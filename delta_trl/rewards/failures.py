@@ -2,12 +2,14 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import nn
 from trl.trainer.utils import is_async_callable
+
+from ..arguments.errors import name_users_code, users_code
 
 
 LARGEST = 3.4e38  # of float32, in which TRL keeps rewards
@@ -41,19 +43,15 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
     return wrapped
 
 
-@contextmanager
-def _named(name: str, kwargs: dict) -> Iterator[None]:
-    """Add to an error which function raised it."""
-    try:
-        yield
-    except Exception as error:
-        completions = kwargs.get("completions") or [None]
-        error.add_note(
-            f"The reward function '{name}' raised this on a batch of {len(completions)} completions, the first of "
-            f"which is {completions[0]!r:.1000}. A reward function should return None for a completion that it cannot "
-            "score."
-        )
-        raise
+def _named(name: str, kwargs: dict) -> AbstractContextManager:
+    """The context in which a reward function is called: an error says which one, and on what."""
+    completions = kwargs.get("completions") or [None]
+    prompts = kwargs.get("prompts") or [None]
+    return users_code(
+        f"The reward function '{name}' raised this on a batch of {len(completions)} completions, the first of which "
+        f"is {completions[0]!r:.1000}, of the prompt {prompts[0]!r:.200}. A reward function should return None for a "
+        "completion that it cannot score."
+    )
 
 
 def check_rewards(name: str, rewards: Any, /, completions: list | None = None, **columns: Any) -> list[float | None]:
@@ -74,7 +72,11 @@ def check_rewards(name: str, rewards: Any, /, completions: list | None = None, *
     try:
         numbers = [math.nan if one is None else float(one) for one in rewards]
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(problem) from error
+        no_numbers = TypeError(problem)
+        name_users_code(no_numbers, problem)
+        raise no_numbers from error
     if len(numbers) != len(completions) or any(abs(number) > LARGEST for number in numbers):
-        raise ValueError(problem)
+        wrong_numbers = ValueError(problem)
+        name_users_code(wrong_numbers, problem)
+        raise wrong_numbers
     return [None if math.isnan(number) else number for number in numbers]

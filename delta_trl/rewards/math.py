@@ -7,7 +7,7 @@ from typing import Any
 from .copies import is_copied
 from .grader.client import NOT_CHECKED, check_answers, get_pool
 from .grader.extraction import Completions, extract_answer
-from .reasoning import Log, graded_texts, no_log
+from .reasoning import Log, graded_texts, no_log, refuse_ungradable
 
 
 METRICS = {  # share of the verdicts that begin so
@@ -32,9 +32,9 @@ class MathReward:
             Seconds that one check may take; an answer whose check takes longer scores 0.
         num_workers (`int`, *optional*, defaults to `2`):
             Worker processes of each training process. They start at the first call and end with the process.
-        reasoning_opened (`bool`, *optional*, defaults to `False`):
+        reasoning_opened (`bool`, *optional*):
             Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
-            not close it scores 0.
+            not close it scores 0. By default, the trainer and the commands ask the template.
 
     Raises:
         ValueError: If an option is out of range.
@@ -49,7 +49,7 @@ class MathReward:
 
     __name__ = "math_reward"
 
-    def __init__(self, timeout: float = 3.0, num_workers: int = 2, reasoning_opened: bool = False):
+    def __init__(self, timeout: float = 3.0, num_workers: int = 2, reasoning_opened: bool | None = None):
         if timeout <= 0 or num_workers < 1:
             raise ValueError(f"Need timeout > 0 and num_workers >= 1, got {timeout} and {num_workers}.")
         self.timeout = timeout
@@ -91,8 +91,9 @@ class MathReward:
             TypeError: If a gold is neither text nor a number.
             ValueError: If there are not as many golds as completions.
         """
-        golds = list(map(_read_gold, solution))
+        refuse_ungradable(completions, solution=solution)
         texts = graded_texts(completions, prompts, self.reasoning_opened)
+        golds = list(map(_read_gold, solution))
         answers = list(map(extract_answer, texts))
         pairs = list(zip(golds, answers, strict=True))
         verdicts = check_answers(get_pool(self.num_workers), pairs, self.timeout)

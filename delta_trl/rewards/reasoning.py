@@ -1,7 +1,8 @@
 """Reasoning that the prompt opens: a completion has the closing tag only, or none if its reasoning never ends."""
 
+import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .grader.extraction import REASONING_BEGINS, Completions, message_text
@@ -22,13 +23,23 @@ def no_log(name: str, value: Any) -> None:
     """For trainers that log nothing."""
 
 
-def graded_texts(completions: Completions, prompts: list | None, reasoning_opened: bool) -> list[str]:
-    """The texts to grade: completions after the tag with which their prompts, or the chat template, open reasoning."""
+def refuse_ungradable(completions: Completions, **columns: Sequence) -> None:
+    """Raise `TypeError` for what is no list of completions, `ValueError` for columns that have not as many values."""
     if isinstance(completions, str):
         raise TypeError(
             f"The completions are one text, {completions!r:.200}: expected a list. Give [completion], and what it is "
             "checked against as a list, too."
         )
+    for completion in completions:
+        if not isinstance(completion, str | list):
+            raise TypeError(f"A completion is {completion!r:.80}: expected a text, or a list of messages.")
+    for name, values in columns.items():
+        if len(values) != len(completions):
+            raise ValueError(f"{len(values)} values in `{name}` for {len(completions)} completions: expected as many.")
+
+
+def graded_texts(completions: Completions, prompts: list | None, reasoning_opened: bool | None) -> list[str]:
+    """The texts to grade: completions after the tag with which their prompts, or the chat template, open reasoning."""
     texts = [without_special_end(message_text(completion)) for completion in completions]
     if reasoning_opened:
         opened = ["" if _is_parsed(completion) else "<think>" for completion in completions]
@@ -61,19 +72,21 @@ def opens_reasoning(prompt: Any, tokenizer: "PreTrainedTokenizerBase", template:
     return OPENED.search(text) is not None
 
 
-def warn_of_hidden_reasoning(
-    rewards: Iterable, prompts: Sequence, tokenizer: "PreTrainedTokenizerBase", template: dict | None
-) -> Iterator[str]:
-    """A warning for each reward that is not told that the chat template opens the reasoning, which it does not see."""
-    untold = [reward.__name__ for reward in rewards if getattr(reward, "reasoning_opened", None) is False]
+def told_of_reasoning(
+    rewards: Iterable[Callable], prompt: Any, tokenizer: "PreTrainedTokenizerBase", template: dict | None
+) -> list[Callable]:
+    """
+    The rewards of a run. Where the chat template opens the reasoning, copies of those whose `reasoning_opened` is
+    `None` know it: they see no text of the template.
+    """
+    told = list(rewards)
+    asking = [i for i, reward in enumerate(told) if getattr(reward, "reasoning_opened", False) is None]
     is_parsed = any(getattr(tokenizer, name, None) for name in ("response_template", "response_schema"))
-    if untold and not is_parsed and opens_reasoning(prompts[0], tokenizer, template):
-        for name in untold:
-            yield (
-                f"The chat template opens the reasoning, which {name} does not see: an answer in reasoning that never "
-                f"ends would count. Set `reward_kwargs: {{{name}: {{reasoning_opened: true}}}}`; in Python, give "
-                f"get_reward({name!r}, reasoning_opened=True)."
-            )
+    if asking and not is_parsed and opens_reasoning(prompt, tokenizer, template):
+        for i in asking:
+            told[i] = copy.copy(told[i])
+            told[i].reasoning_opened = True  # type: ignore[attr-defined]
+    return told
 
 
 def _is_parsed(completion: Any) -> bool:

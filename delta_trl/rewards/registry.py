@@ -38,6 +38,8 @@ def get_reward(name: str, **options: Any) -> Callable:
         ImportError: If the user's module exists and fails to import something itself.
     """
     found = import_dotted("reward", REWARDS.get(name, name), sorted(REWARDS))
+    if not callable(found):
+        raise ValueError(f"Reward {name!r} is {found!r:.80}: expected a function.")
     if name in FACTORIES or inspect.isclass(found):  # a callable class is configured by its constructor
         check_options(f"Reward {name!r}", found, options)
         return found(**options)

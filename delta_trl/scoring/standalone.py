@@ -9,7 +9,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.utils import add_fused_lm_head
 
-from ..credit import LMHead, PolicyOutputs, Responses, Tokens
+from ..credit import LMHead, PolicyOutputs, Responses, TokenCredit, Tokens, make_rule
 from ..credit.ranks import normalised_by_group
 from .recorder import Recorder, backbone_of, without_adapter
 from .texts import TokenTexts
@@ -110,6 +110,15 @@ def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tenso
     return advantages
 
 
+def rule_without_training(name: str) -> TokenCredit:
+    """A rule at the start of its life. Raises `ValueError` also for one that credits micro-batches."""
+    rule = make_rule(name)
+    if rule.credits_micro_batches:
+        raise ValueError(f"rule {name!r} credits micro-batches, as the policy moves. There are none without training.")
+    rule.load_state_dict({})
+    return rule
+
+
 def given_tokens(
     model: PreTrainedModel,
     rows: Sequence[dict],
@@ -133,10 +142,11 @@ def given_tokens(
     """
     policy = StandalonePolicy(model, rows, tokenizer, micro_batch_size, progress)
     device = policy.mask.device
-    known = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
-    rewards = torch.tensor(known, dtype=torch.float32, device=device)
+    given = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
+    rewards = torch.tensor(given, dtype=torch.float32, device=device)
     groups = torch.tensor([row["group"] for row in rows], device=device)
     advantages = group_advantages(rewards, groups)
     for row, advantage in zip(rows, advantages.tolist(), strict=True):
         row["advantage"] = advantage
-    return Tokens(policy.ids, policy.mask, advantages, rewards=rewards, groups=groups, policy=policy)
+    known = {"rewards": rewards, "groups": groups, "policy": policy, "tokenizer": tokenizer}
+    return Tokens(policy.ids, policy.mask, advantages, **known)

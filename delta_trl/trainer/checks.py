@@ -1,7 +1,7 @@
 """
-Checks of what is silent and costs a night: too few rows, a missing LoRA target, a loss that ignores credit, prompts
-that the template or the tokenizer loses, reasoning that rewards do not see, reference answers that no completion can
-match, sampling that changes the distribution. `reward_watch.py` looks at rewards while a run trains.
+Checks of a run's options and model for what is silent and costs a night: too few rows, a missing LoRA target, a loss
+that ignores credit, sampling that changes the distribution. Those of the data are `data/preflight.py`'s, which every
+command shares. `reward_watch.py` looks at rewards while a run trains.
 
 Each check raises `ValueError` or returns warnings. `DeltaGRPOConfig` and the commands raise; the trainer only warns.
 """
@@ -12,16 +12,14 @@ from typing import Any
 from accelerate.logging import get_logger
 from datasets import Dataset
 from torch import nn
-from transformers import ProcessorMixin
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from ..arguments.lookup import nearest
-from ..data.columns import check_columns, check_golds
-from ..rewards.reasoning import warn_of_hidden_reasoning
+from ..arguments.values import without_effect
+from ..data.preflight import Check, preflight, run_checks
 from ..scoring.callables import runs_foreign_code
-from ..scoring.checks import check_prompts, check_tokenizer
-from .settings import prompts_of
+from ..scoring.checks import Reader
 
 
 logger = get_logger(__name__)
@@ -42,38 +40,102 @@ SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
 
 def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     """
-    Log what the checks find in a trainer. Prompts and rewards are checked if they are made from the dataset alone. A
-    check that raises an unexpected error is skipped.
+    Log what the checks find in a trainer, and tell its rewards what they do not see. Prompts and rewards are checked
+    if they are made from the datasets alone.
     """
     args = trainer.args
-    data = trainer.train_dataset
-    rewards = trainer.reward_funcs
     model = trainer.accelerator.unwrap_model(trainer.model)
-    checks: list[tuple] = [  # functions with their arguments
+    checks: list[Check] = [
         (refuse_missing_targets, model, getattr(model, "peft_config", {}).values()),
         (refuse_frozen_model, model),
+        *checks_of_options(args, trainer.reward_func_names),
+    ]
+    datasets = {}
+    if not (trainer.rollout_func or trainer.environment_factories or runs_foreign_code(trainer, OWN)):
+        datasets = datasets_of(trainer)
+    if "train_dataset" in datasets:
+        checks.append((refuse_too_few_rows, args, len(datasets["train_dataset"])))
+    warnings = run_checks(checks, refuses=False)
+    reader = reader_of_run(args, get_config_model_id(model.config), trainer.processing_class, model.config)
+    for title, data in datasets.items():
+        rewards = trainer.reward_funcs
+        checked = preflight(
+            data,
+            title,
+            rewards,
+            trainer.reward_func_names,
+            reader,
+            refuses=False,
+            grades=trainer.is_world_process_zero(),
+        )
+        warnings += checked.warnings
+        if not trainer.tools:  # with tools, TRL takes the reasoning out of completions
+            trainer.reward_funcs = checked.rewards
+    for warning in dict.fromkeys(warnings):
+        logger.warning(warning)
+
+
+def datasets_of(trainer: GRPOTrainer) -> dict[str, Dataset]:
+    """The data that a trainer reads, by what messages call them, without streams."""
+    evaluated = trainer.eval_dataset
+    if not isinstance(evaluated, dict):
+        evaluated = {"": evaluated}
+    datasets = {"train_dataset": trainer.train_dataset}
+    for name, data in evaluated.items():
+        datasets[" ".join(["eval_dataset", name]).rstrip()] = data
+    return {title: data for title, data in datasets.items() if isinstance(data, Dataset)}
+
+
+def checks_of_options(args: GRPOConfig, names: list[str], *others: Any) -> list[Check]:
+    """
+    The checks of a run's options.
+
+    Args:
+        args (`GRPOConfig`): The options.
+        names (`list[str]`): What the rewards are called.
+        *others: Dataclasses of other options, of a recipe.
+    """
+    return [
         (check_sampling, args),
         (refuse_divided_batches, args),
+        (without_effect, args, *others),
+        (refuse_best_without_evaluation, args),
+        (check_save_steps, args),
+        (refuse_useless_rewards, names, args.reward_weights),
     ]
-    makes_others = trainer.rollout_func or trainer.environment_factories or runs_foreign_code(trainer, OWN)
-    if isinstance(data, Dataset) and not makes_others:
-        name = get_config_model_id(model.config)
-        readers = [] if trainer.tools else rewards  # with tools, TRL takes the reasoning out of completions
-        checks += [
-            (refuse_too_few_rows, args, len(data)),
-            (check_columns, data, rewards, trainer.reward_func_names, "train_dataset"),
-            (check_model, args, trainer.processing_class, model.config, name, {"train_dataset": data}, readers),
-        ]
-        if trainer.is_world_process_zero():  # grading takes time
-            checks.append((check_golds, data, rewards, "train_dataset"))
-    for check, *arguments in checks:
-        try:
-            for warning in check(*arguments) or ():
-                logger.warning(warning)
-        except ValueError as error:
-            logger.warning(str(error))
-        except Exception as error:
-            logger.debug(f"{check.__name__} failed: {error!r}")
+
+
+def refuse_best_without_evaluation(args: GRPOConfig) -> None:
+    """Raise `ValueError` if the best checkpoint is wanted, and nothing measures which one it is."""
+    wants_best = args.save_strategy == "best" or args.load_best_model_at_end
+    if wants_best and args.eval_strategy == "no":
+        raise ValueError(
+            f"save_strategy={str(args.save_strategy.value)!r}, load_best_model_at_end={args.load_best_model_at_end}: "
+            "without evaluation there is no best checkpoint, and none is saved. Set eval_strategy."
+        )
+
+
+def check_save_steps(args: GRPOConfig) -> list[str]:
+    """A warning if checkpoints are saved within a rollout batch, of which a run that goes on generates another one."""
+    steps = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
+    is_reached = args.max_steps <= 0 or args.save_steps <= args.max_steps
+    if args.save_strategy != "steps" or args.save_steps < 1 or args.save_steps % steps == 0 or not is_reached:
+        return []
+    return [
+        f"save_steps={args.save_steps:g} lies within a rollout batch of {steps:g} optimiser steps: a run that goes on "
+        "from there generates it anew, and losses jump. Use a multiple."
+    ]
+
+
+def refuse_useless_rewards(names: list[str], weights: list[float] | None) -> None:
+    """Raise `ValueError` for a reward that is named twice, and for weights that are all 0, or not one for each."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"The reward {name!r} is named twice: it would count twice, under one metric.")
+    if weights and len(weights) != len(names):
+        raise ValueError(f"reward_weights={weights}: expected one for each of {', '.join(names)}.")
+    if weights and not any(weights):
+        raise ValueError(f"reward_weights={weights}: all are 0, so nothing would be trained.")
 
 
 def check_sampling(args: GRPOConfig) -> list[str]:
@@ -88,44 +150,16 @@ def check_sampling(args: GRPOConfig) -> list[str]:
     ]
 
 
-def check_model(
-    args: GRPOConfig, tokenizer: Any, config: Any, name: str, datasets: dict[str, Any], rewards: Iterable
-) -> list[str]:
-    """
-    Check that a tokenizer and its chat template keep the prompts, and that rewards know of reasoning that it opens.
-
-    Args:
-        args (`GRPOConfig`): Of the run.
-        tokenizer (`PreTrainedTokenizerBase` or `ProcessorMixin`): The model's. A processor's prompts are not read.
-        config (`PretrainedConfig`): The model's.
-        name (`str`): The model's, for messages.
-        datasets (`dict`): By what messages call them. Those without prompts to read are left out.
-        rewards (`Iterable`): The reward functions.
-
-    Returns:
-        `list[str]`: Warnings.
-
-    Raises:
-        ValueError: If the tokenizer is empty or ends no completion, or a prompt is lost.
-    """
-    check_tokenizer(tokenizer, name)
-    if isinstance(tokenizer, ProcessorMixin):
-        return []
-    if tokenizer.eos_token is None:
-        raise ValueError(
-            f"The tokenizer of {name!r} has no eos_token, which ends a completion. Set one (tokenizer.eos_token = "
-            "'<its text>') and save the tokenizer."
-        )
-    template = args.chat_template_kwargs
-    limit = args.vllm_max_model_length if args.use_vllm else None
-    warnings = []
-    for title, data in datasets.items():
-        prompts = prompts_of(data)
-        if prompts is None:
-            continue
-        warnings += check_prompts(prompts, tokenizer, config, title, template, limit)
-        warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
-    return list(dict.fromkeys(warnings))
+def reader_of_run(args: GRPOConfig, name: str, processor: Any, config: Any) -> Reader:
+    """The model that reads the data of a run, with what its options say of generation."""
+    return Reader(
+        name,
+        processor,
+        config,
+        args.chat_template_kwargs,
+        args.max_completion_length or 0,
+        args.vllm_max_model_length if args.use_vllm else None,
+    )
 
 
 def refuse_ignored_credit(args: GRPOConfig, gives_credit: bool) -> None:

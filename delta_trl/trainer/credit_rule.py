@@ -5,10 +5,10 @@ import textwrap
 from accelerate.logging import get_logger
 from trl import GRPOConfig
 
+from ..arguments.credit import CreditArguments
 from ..credit import ChangedCredit, TokenCredit, make_rule
 from ..credit.rule import check_rule
 from .checks import refuse_ignored_credit
-from .config import CreditArguments
 
 
 logger = get_logger(__name__)
@@ -36,7 +36,10 @@ def choose_rule(given: TokenCredit | str | None, options: CreditArguments, args:
     """
     if not isinstance(args, GRPOConfig):
         raise ValueError(f"args is a {type(args).__name__}: expected a DeltaGRPOConfig, or TRL's GRPOConfig.")
-    rule = options.make_rule() if given is None else _given_rule(given, options)
+    if given is None:
+        rule = make_rule(options.token_credit, options.token_credit_kwargs)
+    else:
+        rule = _given_rule(given, options)
     try:
         refuse_ignored_credit(args, rule.credits_rollouts or rule.credits_micro_batches)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Rewards that teach nothing: a run without any ends, and one whose rewards are always equal is warned of."""
+"""Rewards that teach nothing: a run without any, and one whose rewards are always equal."""
 
 import torch
 from accelerate.logging import get_logger
@@ -10,18 +10,22 @@ from .contrast import stands_out
 
 logger = get_logger(__name__)
 
-WITHOUT_REWARDS = 3  # rollout batches in a row without any reward, after which the run ends
+WITHOUT_REWARDS = 3  # rollout batches in a row without any reward, after which a command ends and the trainer warns
 WITHOUT_CONTRAST = 10  # rollout batches in a row in which the rewards of each prompt are equal, after which it warns
 
 
 class RewardWatch:
     """
     Counts rollout batches whose rewards teach nothing. If no completion of `WITHOUT_REWARDS` in a row gets a reward,
-    nothing is trained: it raises `UsageError` in all processes. TRL itself logs a row of each such batch. If all
-    completions of a prompt have the same reward in `WITHOUT_CONTRAST` in a row, it warns once.
+    nothing is trained: it warns once, or raises `UsageError` in all processes. TRL itself logs a row of each such
+    batch. If all completions of a prompt have the same reward in `WITHOUT_CONTRAST` in a row, it warns once.
+
+    Attributes:
+        refuses (`bool`): Whether a run without rewards ends. Commands set it.
     """
 
     def __init__(self) -> None:
+        self.refuses = False
         self._without_rewards = 0
         self._without_contrast = 0
 
@@ -39,7 +43,10 @@ class RewardWatch:
                 "or completions too short for an answer (`max_completion_length`)."
             )
         if self._without_rewards == WITHOUT_REWARDS:
-            raise UsageError(
+            problem = (
                 f"{names}: {WITHOUT_REWARDS} batches in a row got no reward, so nothing is trained. The log has a row "
                 "of each. Check that its reference answer or tests can be used, and that what the reward needs works."
             )
+            if self.refuses:
+                raise UsageError(problem)
+            logger.warning(problem)

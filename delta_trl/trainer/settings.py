@@ -11,11 +11,11 @@ from typing import Any
 
 from accelerate import Accelerator, DistributedType
 from accelerate.logging import get_logger
-from datasets import Dataset
 from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
 from ..arguments.differences import differences, in_words
+from ..data.columns import prompts_of
 from ..files import SETTINGS, read_json
 from ..version import __version__
 
@@ -106,13 +106,6 @@ def sharding_of(accelerator: Accelerator) -> str | None:
     if accelerator.distributed_type == DistributedType.FSDP:
         return f"FSDP{state.fsdp_plugin.fsdp_version}, {state.fsdp_plugin.state_dict_type.name}"
     return None
-
-
-def prompts_of(data: Any) -> Sequence | None:
-    """All prompts of a dataset; `None` for a stream, and for a dataset with a transform or without the column."""
-    if not isinstance(data, Dataset) or "prompt" not in data.column_names or data.format["type"] == "custom":
-        return None
-    return data.with_format(None)["prompt"]
 
 
 def _hash_of_prompts(prompts: Sequence | None) -> str | None:

@@ -12,12 +12,12 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
+from ..arguments.credit import CreditArguments
 from ..credit import Credit, Tokens
 from ..data.records import recorded_files, token_columns, write_records
 from ..scoring.policy import RolloutPolicy
 from ..scoring.rollout import Rollout
 from ..scoring.texts import TokenTexts
-from .config import CreditArguments
 from .contrast import total_rewards
 from .trackers import track
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
+from ..arguments.credit import CreditArguments
 from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_statistics
 from ..credit.rule import TokenCreditError
 from ..rewards.failures import explain_failures
@@ -37,7 +38,7 @@ from ..scoring.rows import (
 )
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
-from .config import CreditArguments, DeltaGRPOConfig
+from .config import DeltaGRPOConfig
 from .contrast import stands_out, total_rewards
 from .credit_rule import HOME, PAPER, arxiv_of, card_text, choose_rule
 from .dynamic_sampling import DynamicSampling, completions_of, own_part, replaced
@@ -245,7 +246,8 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         own = own_part(self, len(rollout.rewards))
         rewards = total_rewards(self, rollout.rewards)
         groups = torch.arange(len(rewards), device=rewards.device) // self.num_generations
-        known = {"rewards": rewards[own], "groups": groups[own], **policy.known}
+        known: dict[str, Any] = {"rewards": rewards[own], "groups": groups[own], **policy.known}
+        known["tokenizer"] = self._tokenizer
         tokens = Tokens.of_batch(
             batch, policy, seed=(self.args.seed, self.state.global_step), **known
         )  # N of them, flat
@@ -267,7 +269,8 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         """For rules that depend on how the policy has moved since the rollout."""
         log_probs = log_probs.detach()
         old = micro_batch.get("old_per_token_logps", log_probs)  # absent while the policy is the rollout's
-        tokens = Tokens.of_batch(micro_batch, log_probs=log_probs, old_log_probs=old, entropies=entropies.detach())
+        known = {"log_probs": log_probs, "old_log_probs": old, "entropies": entropies.detach()}
+        tokens = Tokens.of_batch(micro_batch, tokenizer=self._tokenizer, **known)
         credit = checked_credit(self.token_credit, "of_micro_batch", tokens)
         if credit is not None:
             micro_batch["advantages"] = tokens.padded(credit.advantages)

@@ -34,7 +34,7 @@ class Broken(TokenCredit):
         return Credit(tokens.advantages[:3])
 """
 LABELS = "given:source=own_audited.judge"
-EVERY_RULE = [*(name for name in RULES if name not in ("none", "given")), LABELS, "own_audited.Early"]
+EVERY_RULE = [*(name for name in RULES if name not in ("none", "given", "fipo")), LABELS, "own_audited.Early"]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from transformers import PretrainedConfig, PreTrainedTokenizerFast
 
 from delta_trl.audit.labelled import LABELLED, Labelled, LabelledData, UnfitError, differing, load_labelled, to_row
+from delta_trl.scoring.checks import Reader
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -89,7 +90,7 @@ def tokenizer():
 
 def test_steps_in_tokens_that_swallow_line_breaks(tokenizer):
     one = read("processbench_gsm8k", "processbench.jsonl")[0]
-    row = to_row(one, tokenizer, PretrainedConfig())
+    row = to_row(one, Reader("m", tokenizer, PretrainedConfig()))
     assert ".\n\n" in tokenizer.convert_ids_to_tokens(row["token_ids"])
     ids, units = np.array(row["token_ids"]), np.array(row["unit"])
     for unit, text in enumerate(texts(one, one.units)):  # ".\n\n" is a token of the step before
@@ -105,7 +106,7 @@ def test_a_mark_on_the_space_before_a_word():
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
     trimmed = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     assert trimmed("a b", return_offsets_mapping=True)["offset_mapping"] == [(0, 1), (2, 3)]
-    assert to_row(Labelled("a", "a b", 0.0, [(1, 2)]), trimmed, PretrainedConfig())["marked"] == [1]
+    assert to_row(Labelled("a", "a b", 0.0, [(1, 2)]), Reader("m", trimmed, PretrainedConfig()))["marked"] == [1]
 
 
 @pytest.mark.parametrize(
@@ -118,4 +119,4 @@ def test_a_mark_on_the_space_before_a_word():
 )
 def test_what_does_not_fit(tokenizer, one, reason):
     with pytest.raises(UnfitError, match=reason):
-        to_row(one, tokenizer, PretrainedConfig(max_position_embeddings=3))
+        to_row(one, Reader("m", tokenizer, PretrainedConfig(max_position_embeddings=3)))

@@ -13,11 +13,11 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from delta_trl.arguments.credit import CreditArguments
 from delta_trl.cli import main
 from delta_trl.commands.arms import arms_of
 from delta_trl.commands.compare import read_call
 from delta_trl.evaluation.seed_statistics import conclusion, pair, visible_difference
-from delta_trl.trainer.config import CreditArguments
 
 from ..corpus import tiny
 
@@ -121,7 +121,7 @@ def test_the_best_evidence_is_the_primary_outcome(words, primary, recipe):
 
 
 MISTAKES = {
-    "--seeds 0": "--seeds 0",
+    "--seeds 0": "seeds=0: expected a whole number >= 1",
     "--arms none": "nothing to compare",
     "--arms none detla": "'delta'",
     "--launcher acelerate": "no program 'acelerate'",
@@ -130,6 +130,10 @@ MISTAKES = {
     "--output_dir taken": "mine.txt",
     "--benchmarks mth_500": "mth_500",
     "--benchmarks train.jsonl --eval_batch_size 0": "batch_size=0",
+    "--benchmarks nope.jsonl": "nope.jsonl: cannot be read",
+    "--benchmarks letters.jsonl": "letters.jsonl has no column 'prompt'",
+    "--benchmarks train.jsonl --eval_column_mapping {q:prompt}": "'q:prompt'",
+    "--benchmarks train.jsonl --eval_use_cpu --eval_reward lettres": "'lettres'",
     "--sedes 3": "'seed'",
 }
 
@@ -138,6 +142,7 @@ MISTAKES = {
 def test_mistakes_are_named_before_anything_runs(words, name, recipe, capsys):
     Path("taken").mkdir()
     Path("taken/mine.txt").touch()
+    Path("letters.jsonl").write_text('{"a": "b"}\n')
     before = sorted(Path().rglob("*"))
     assert main(["compare", "--config", recipe, *words.split()]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
@@ -244,12 +249,22 @@ def test_models_are_evaluated_on_benchmarks(tmp_path):
     call += ["--eval_num_generations", "1", "--eval_max_completion_length", "8", "--eval_batch_size", "16"]
     assert main(call) == 0
     assert read(folder / "plan.json")["primary"] == "accuracy"
-    before = read(folder / "before" / "train.json")["results"]["avg_at_k"]
+    evaluated = read(folder / "plan.json")["evaluation"]["folder"]
+    before = read(folder / "before" / evaluated / "train.json")["results"]["avg_at_k"]
     assert read(folder / "compare.json")["before"] == {"accuracy": pytest.approx(before)}
     assert re.search(rf"^\| before training +\| +{before:.3f} \|", (folder / "compare.md").read_text(), re.MULTILINE)
     for arm, found in read(folder / "compare.json")["reached"].items():
-        lines = (folder / "seed-0" / arm / "benchmarks" / "train.jsonl").read_text().splitlines()
+        lines = (folder / "seed-0" / arm / "benchmarks" / evaluated / "train.jsonl").read_text().splitlines()
         assert found["accuracy"] == pytest.approx([np.mean([json.loads(line)["reward"] for line in lines])])
+
+    trained = {path: path.stat().st_mtime_ns for path in folder.glob("seed-0/*/*.safetensors")}
+    assert len(trained) == 2
+    assert main([*call, "--eval_temperature", "0"]) == 0  # evaluated again, and not trained
+    assert {path: path.stat().st_mtime_ns for path in trained} == trained
+    other = read(folder / "plan.json")["evaluation"]["folder"]
+    assert other != evaluated
+    samples = read(folder / "seed-0" / "delta" / "benchmarks" / other / "train.json")["settings"]
+    assert samples["temperature"] == 0
 
 
 def read(file: Path) -> dict:

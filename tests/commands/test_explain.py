@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config
 
 from delta_trl.cli import main
 from delta_trl.report import read_run
@@ -133,7 +133,9 @@ def test_what_the_model_cannot_read_names_the_line(refused, tmp_path):
     tokenizer.chat_template = "{{ raise_exception('Users only!') }}"
     tokenizer.save_pretrained(tmp_path / "model")
     assert "line 3" in refused(row={"prompt": [{"role": "system", "content": "a"}]})  # an error of jinja's
-    assert "longer than the model's 16 tokens" in refused(row={"completion": "1" * 13})
+    config = GPT2Config(vocab_size=tiny.SIZES["vocab_size"], n_positions=16, n_embd=8, n_layer=1, n_head=1)
+    tiny.model(config).save_pretrained(tmp_path / "model")
+    assert "longer than the model's 16" in refused(row={"completion": "1" * 13})
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,31 @@ MISTAKES = {
     "--reward_funcs math_rewrd": "'math_reward'",
     "--reward_funcs my_rewards.py": "a dotted path such as `my_module.my_name`",
     "--reward_kwargs {code_reward:\x1f{}}": "reward_kwargs",
-    "--temperature 0": "temperature=0.0: expected a positive number",
+    "--temperature 0": "temperature=0.0: expected a number > 0",
+    "--top_p 2": "top_p=2.0: expected a number in (0, 1]",
+    "--epsilon=-0.2": "epsilon=-0.2: expected a number in [0, 1]",
+    "--num_generations 0": "num_generations=0: expected a whole number >= 1",
+    "--steps_per_generation 0": "steps_per_generation=0",
+    "--gradient_accumulation_steps 0": "gradient_accumulation_steps=0",
+    "--learning_rate=-1e-4": "learning_rate=-0.0001: expected a number >= 0",
+    "--use_peft true --lora_r 0": "lora_r=0",
+    "--config latin.yaml": "latin.yaml: cannot be read as YAML: 'utf-8' codec",
+    "--config odd.yaml": "odd.yaml: cannot be read as YAML",
+    "--model_name_or_path train.jsonl": "model_name_or_path='train.jsonl' is a file",
+    "--config text.yaml": "'top_k=5': expected a mapping",
+    "--generation_kwargs top_k=5": "'top_k=5': expected a mapping",
+    "--reward_weights 1 2": "reward_weights=[1.0, 2.0]: expected one for each",
+    "--reward_funcs my_rewards.number": "Reward 'my_rewards.number' is 3: expected a function",
+    "--vllm_mode colocated": "vllm_mode='colocated': expected one of",
+    "--seed=-1": "seed=-1",
+    "--dataset_train_split test": "dataset_train_split='test'",
+    "--use_lora true": "(did you mean 'use_peft'?)",
+    "--max_seq_length 100": "(did you mean 'max_completion_length'?)",
+    "--save_strategy best": "without evaluation there is no best checkpoint",
+    "--load_best_model_at_end true --save_strategy best": "load_best_model_at_end=True",
+    "--reward_funcs math_reward math_reward": "'math_reward' is named twice",
+    "--reward_weights 0": "reward_weights=[0.0]",
+    "--config half.yaml": "num_generations=2.5: expected a whole number",
     "--loss_type gspo": "loss_type='gspo'",
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
     "--importance_sampling_level sequence": "importance_sampling_level",
@@ -44,7 +68,7 @@ MISTAKES = {
     "--dataset_name broken.jsonl": "broken.jsonl, line 2: not JSON, Expecting value at character 12",
     "--dataset_name my_rewards.py": "expected a file of .json",
     "--dataset_prompt_column prompt": "'column_mapping'",
-    "--column_mapping {qestion:\x1fprompt}": "'qestion'} not in the dataset",
+    "--column_mapping {qestion:\x1fprompt}": "'qestion' is not among its columns",
     "run.yaml": "--config run.yaml",
     "--config twice.yaml": "'max_steps' stands there 2 times",
     "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
@@ -63,6 +87,10 @@ def folder(tmp_path_factory):
     tiny.recipe(folder, output_dir="run", model_name_or_path="model", dataset_name="train.jsonl")
     tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
     tiny.recipe(folder, "empty", model_name_or_path="model", dataset_name="train.jsonl", max_steps=None)
+    tiny.recipe(folder, "half", model_name_or_path="model", dataset_name="train.jsonl", num_generations=2.5)
+    tiny.recipe(folder, "text", model_name_or_path="model", dataset_name="train.jsonl", generation_kwargs="top_k=5")
+    (folder / "latin.yaml").write_bytes("output_dir: über".encode("latin-1"))
+    (folder / "odd.yaml").write_text("max_steps: [1")
     rows = {
         "questions": '{"question": "1+1=", "answer": "2"}\n',
         "prompts": '{"prompt": "1+1="}\n',
@@ -76,7 +104,7 @@ def folder(tmp_path_factory):
         "broken.jsonl": '{"prompt": "1+1="}\n{"prompt": \n',
         "adapter/adapter_config.json": "{}",
         "twice.yaml": (folder / "run.yaml").read_text() + "max_steps: 3\n",
-        "my_rewards.py": "def near(completions, solutions=None, scale=1, **kwargs): ...\n",
+        "my_rewards.py": "def near(completions, solutions=None, scale=1, **kwargs): ...\nnumber = 3\n",
         "taken/checkpoint-7/note": "",
     }
     for name, text in files.items():
@@ -125,11 +153,59 @@ def test_mistakes_are_named(folder, call, words, flags, name):
     assert files(folder) == before
 
 
+USERS_CODE = """
+import torch
+from delta_trl.credit import Credit, TokenCredit
+
+def fails(completions, **kwargs):
+    return [float("right") for _ in completions]
+
+def words(completions, **kwargs):
+    return ["right" for _ in completions]
+
+class Fails(TokenCredit):
+    def of_rollout(self, tokens):
+        return Credit(tokens.advantages / tokens.advantage)
+
+class Matrix(TokenCredit):
+    def of_rollout(self, tokens):
+        return Credit(torch.ones(2, 2))
+"""
+FAILURES = {
+    "--reward_funcs users_code.fails": ["users_code.py, line 6, in ", "'fails' raised this on a batch of 8"],
+    "--reward_funcs users_code.words": ["'words' returned ['right'"],
+    "--token_credit users_code.Fails": ["no attribute 'advantage'", "line 13, in of_rollout", "The rule Fails()"],
+    "--reward_funcs syntax.reward": ["syntax.py, line 1: def reward(:", "The reward 'syntax.reward' needs"],
+}
+
+
+@pytest.mark.parametrize(("words", "parts"), FAILURES.items())
+def test_an_error_of_a_user_s_code_ends_with_its_line(folder, call, words, parts):
+    (folder / "users_code.py").write_text(USERS_CODE)
+    (folder / "syntax.py").write_text("def reward(:\n")
+    code, printed = call(f"{words} --output_dir failed")
+    assert code == 1
+    message = printed[printed.rindex("delta-trl: error: ") :]
+    for part in parts:
+        assert part in message
+    assert len(message.splitlines()) <= 3
+
+
+def test_what_a_rule_returns_is_checked_in_one_line(folder, call):
+    (folder / "users_code.py").write_text(USERS_CODE)
+    code, printed = call("--token_credit users_code.Matrix --output_dir failed")
+    assert code == 2
+    assert "Matrix.of_rollout returned weights of shape (2, 2)" in printed.splitlines()[-1]
+
+
 WARNINGS = {
     "--top_p 0.7": "top_p=0.7",
     "--model_name_or_path away/model": "away/model: not on this machine",
     "--dataset_name away/data": "away/data: not on this machine",
-    "--eval_dataset_name train.jsonl": "eval_strategy",
+    "--eval_dataset_name train.jsonl": "has no effect without eval_strategy",
+    "--eval_steps 5": "eval_steps=5.0 has no effect without eval_strategy",
+    "--dynamic_sampling_max_rounds 2": "has no effect without dynamic_sampling",
+    "--save_strategy steps --save_steps 3 --num_iterations 2 --max_steps 4": "save_steps=3 lies within",
     "--reward_funcs my_rewards.near": "'solutions' (did you mean 'solution'?): 'my_rewards.near' gets its default",
 }
 
@@ -147,6 +223,9 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--token_credit delta:lambda_max=1.5",
         "--reward_funcs math_reward tests.corpus.tiny.reward_letters",
         "--max_prompt_length 12 --column_mapping {solution:\x1fanswer}",
+        "--use_peft true --lora_target_modules q_proj",
+        "--dataset_train_split train[:8]",
+        "--gradient_checkpointing_kwargs {use_reentrant:\x1ffalse}",
     ],
 )
 def test_what_is_no_mistake(call, words):

@@ -12,7 +12,7 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env
 from delta_trl.cli import main
 from delta_trl.commands import dry_run
 from delta_trl.commands.recipe import parse_recipe
-from delta_trl.credit import DelTA
+from delta_trl.credit import DelTA, make_rule
 
 
 RECIPES = sorted(str(path) for path in Path("recipes").glob("*/*.yaml"))
@@ -110,7 +110,9 @@ def test_settings_of_the_paper(recipe):
     assert {name: getattr(args, name) for name in SETTINGS_OF_THE_PAPER} == SETTINGS_OF_THE_PAPER
     assert args.optim.value.startswith("adamw")
     assert run_args.max_prompt_length == 2048
-    assert args.make_rule() == DelTA(refinement_steps=1, lambda_min=0.8, lambda_max=1.2)
+    assert make_rule(args.token_credit, args.token_credit_kwargs) == DelTA(
+        refinement_steps=1, lambda_min=0.8, lambda_max=1.2
+    )
 
 
 BASELINES = {

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 from datasets import Dataset
+from transformers import Qwen3Config
 
 from delta_trl.commands.recipe import parse_recipe
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, NUMBER, Benchmark, load_problems, resolve
+from delta_trl.scoring.checks import Reader
 
 from ..corpus import tiny
 
@@ -61,6 +63,9 @@ ANSWERS = {
     "mmlu_pro": [(boxed("D"), boxed("J")), (boxed("C"), boxed("B"))],
 }
 FILES = {"gpqa_diamond": "gpqa"}
+TOKENIZER = tiny.tokenizer()
+TOKENIZER.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+READER = Reader("m", TOKENIZER, Qwen3Config())
 
 
 def arguments(**changes) -> EvalArguments:
@@ -69,15 +74,16 @@ def arguments(**changes) -> EvalArguments:
 
 def problems(name, **changes):
     source = str(FIXTURES / f"{FILES.get(name, name)}.jsonl")
-    return load_problems(name, replace(BENCHMARKS[name], source=source), arguments(**changes), False)
+    texts = {"conversational": False}
+    return load_problems(name, replace(BENCHMARKS[name], source=source), arguments(**texts | changes), READER)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_benchmarks_score_as_training_does(name):
-    loaded, reward, _ = problems(name)
-    for row, (right, wrong) in zip(loaded.to_list(), ANSWERS[name], strict=True):
+    loaded = problems(name)
+    for row, (right, wrong) in zip(loaded.rows.to_list(), ANSWERS[name], strict=True):
         columns = {key: [value] * 2 for key, value in row.items() if key != "prompt"}
-        assert reward(completions=[right, wrong], **columns) == [1.0, 0.0], row
+        assert loaded.reward(completions=[right, wrong], **columns) == [1.0, 0.0], row
 
 
 def test_the_template_is_that_of_the_recipes():
@@ -85,13 +91,13 @@ def test_the_template_is_that_of_the_recipes():
     assert recipe["prompt_template"] == BOXED
     question = "Find the sum of all integer bases $b>9$ with $b\\le 12$."
     asked = BOXED.replace("{prompt}", question)
-    assert problems("aime_2025")[0][0]["prompt"] == asked
-    chats, _, _ = problems("aime_2025", conversational=True)
+    assert problems("aime_2025").rows[0]["prompt"] == asked
+    chats = problems("aime_2025", conversational=True).rows
     assert chats[0]["prompt"] == [{"role": "user", "content": asked}]
 
 
 def test_the_shuffle_is_fixed_and_stored():
-    rows = problems("gpqa_diamond")[0].to_list()
+    rows = problems("gpqa_diamond").rows.to_list()
     # pinned: another order would change published numbers
     assert [row["solution"] for row in rows] == ["C", "D"]
     assert rows[0]["choices"][2] == "The neutron"
@@ -126,7 +132,7 @@ def own(tmp_path):
     def load(rows, **changes):
         path = tmp_path / "own.jsonl"
         Dataset.from_list(rows).to_json(path)
-        return load_problems("own", Benchmark(str(path)), arguments(**changes), False)
+        return load_problems("own", Benchmark(str(path)), arguments(**changes), READER)
 
     return load
 
@@ -135,7 +141,8 @@ def test_a_fixed_sample_of_the_problems_with_an_answer(own):
     """A missing answer is not the text "None"."""
     answers = [None, *range(2, 51)]
     rows = [{"problem": f"{i}+1=", "answer": answer} for i, answer in enumerate(answers)]
-    chosen, _, settings = own(rows, dataset_format="matharena", num_problems=10)
+    sampled = own(rows, dataset_format="matharena", num_problems=10)
+    chosen, settings = sampled.rows, sampled.settings
     # pinned: another sample would change published numbers
     assert chosen[NUMBER][:] == [4, 18, 21, 24, 26, 27, 28, 32, 33, 34]
     assert chosen["prompt"][:] == [f"{number - 1}+1=" for number in chosen[NUMBER]]
@@ -147,10 +154,10 @@ def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(own)
     """A reward may read any of them."""
     row = {"prompt": "1+1=", "solution": "2", "tolerance": 0}
     contents = [[row], [row | {"tolerance": 1}], [row] * 2, [row | {"prompt": "2="}]]
-    hashes = {own(rows)[2]["problems"] for rows in contents}
+    hashes = {own(rows).settings["problems"] for rows in contents}
     assert len(hashes) == 4
-    _, _, of_chats = own([row], conversational=True, prompt_template="{prompt}!")
-    assert of_chats["problems"] in hashes
+    of_chats = own([row], conversational=True, prompt_template="{prompt}!")
+    assert of_chats.settings["problems"] in hashes
 
 
 # --- a recipe's own evaluation set ---

@@ -15,7 +15,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tokenizers import decoders
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.cli import main
@@ -153,9 +153,9 @@ def test_prompts_are_those_of_training(make_trainer):
 
 def sampled(folder, prompts, seeds, end=(1,), **options) -> list[list[int]]:
     """Completions of a model, of 6 tokens at most."""
-    sampling = {"top_p": 1.0, "max_completion_length": 6, "use_cpu": True, **options}
+    sampling = {"top_p": 1.0, "use_cpu": True, **options}
     args = EvalArguments(model_name_or_path=str(folder), benchmarks=[], output_dir="", **sampling)
-    return TransformersGenerator(args)(prompts, seeds, list(end))
+    return TransformersGenerator(args)(prompts, seeds, list(end), 6)
 
 
 def test_greedy_decoding_of_a_padded_batch_is_that_of_each_prompt_alone(model):
@@ -225,13 +225,17 @@ def test_a_benchmark_does_not_depend_on_its_neighbours(call, model, both, engine
     assert engine.LLM.ends == [{1}, {1}, {1, z}]
 
 
-def test_a_prompt_that_does_not_fit_the_context(call, model, capsys):
-    """The longest prompt has 6 tokens, and completions have up to 12."""
-    for positions, code in ((17, 2), (18, 0)):
-        config = json.loads((model / "config.json").read_text())
-        (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": positions}))
-        assert call() == code
+def test_the_context(call, model, capsys):
+    """The longest prompt has 6 tokens. A model with a table of positions cannot go on after its last one."""
+    config = GPT2Config(vocab_size=tiny.SIZES["vocab_size"], n_positions=17, n_embd=8, n_layer=1, n_head=1)
+    tiny.model(config).save_pretrained(model)
+    assert call(max_completion_length=12) == 2
     assert "max_completion_length=12 is longer than the model's 17 tokens" in capsys.readouterr().err
+    assert call(max_completion_length=11) == 0
+    assert call("default", max_completion_length=None) == 0
+    settings = json.loads(Path("default/problems.json").read_text())["settings"]
+    assert settings["max_completion_length"] == 11
+    assert read_samples("default")["length"].max() <= 11
 
 
 def test_an_adapter(call, model):
@@ -521,3 +525,18 @@ def test_weights_that_are_missing(call, model, capsys):
     save_file(weights, file, {"format": "pt"})
     assert call() == 2
     assert name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("folder", "problem"), [("absent", "is no folder"), ("empty", "has no finished benchmark")])
+def test_a_folder_without_an_evaluation_is_named(folder, problem, capsys):
+    write_evaluation("a", [[0.0, 1.0]] * 12, "x")
+    Path("empty").mkdir()
+    assert main(["eval", "--compare", "a", folder]) == 2
+    assert f"'{folder}' {problem}" in capsys.readouterr().err
+
+
+def test_columns_of_a_file_are_renamed(call):
+    tiny.dataset(3).rename_columns({"prompt": "question", "solution": "answer"}).to_json("asked.jsonl")
+    mapping = "{question: prompt, answer: solution}"
+    assert call(benchmarks="asked.jsonl", column_mapping=mapping, reward="math_reward") == 0
+    assert read_samples(name="asked")["prompt"].unique().tolist() == tiny.dataset(3)["prompt"][:]

@@ -11,17 +11,20 @@ from delta_trl.report.compare_page import OUTCOMES, outcomes_of, write_outcomes
 from . import runs
 
 
+EVALUATION = {"benchmarks": ["few", "many"], "options": {}, "folder": "a"}
+
+
 def test_outcomes_by_hand(tmp_path):
     rewards = [0.1] * 18 + [0.7, 0.9]
     steps = range(1, 21)
     evaluated = {"eval_a_reward": [0.0] * 19 + [0.2], "eval_b_reward": [0.0] * 19 + [0.4]}
     runs.write_history(tmp_path, steps, reward=rewards, **evaluated)
-    for name, problems, accuracy in (("few", 10, 0.5), ("many", 30, 0.1)):
+    for name, problems, accuracy in (("few", 10, 0.5), ("many", 30, 0.1), ("not in the plan", 10, 1.0)):
         content = {"settings": {"num_generations": 1}, "results": {"scored_problems": problems, "avg_at_k": accuracy}}
-        path = tmp_path / "benchmarks" / f"{name}.json"
-        path.parent.mkdir(exist_ok=True)
+        path = tmp_path / "benchmarks" / EVALUATION["folder"] / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
-    found = outcomes_of(read_run(tmp_path), OUTCOMES)
+    found = outcomes_of(read_run(tmp_path), OUTCOMES, EVALUATION)
     expected = {"accuracy": 0.2, "eval_reward": 0.3, "training_reward": 0.17, "training_reward_at_end": 0.8}
     assert found == pytest.approx(expected)
 
@@ -29,7 +32,7 @@ def test_outcomes_by_hand(tmp_path):
 def test_an_outcome_that_was_not_measured(tmp_path):
     runs.write_history(tmp_path, [1, 2], reward=[0.1, 0.2])
     with pytest.raises(UsageError, match="measured no eval_reward"):
-        outcomes_of(read_run(tmp_path), OUTCOMES[1:])
+        outcomes_of(read_run(tmp_path), OUTCOMES[1:], EVALUATION)
 
 
 RULES = ("none", "delta", "side_mean", "shuffled", "fipo", "within_side")
@@ -46,6 +49,7 @@ def compared(tmp_path):
     settings = {"model_name_or_path": "my/model", "dataset_name": "my/data", "learning_rate": 1e-5}
     outcomes = ["eval_reward", "training_reward", "training_reward_at_end"]
     plan = {"arms": {arm: {} for arm in RULES}, "rule": "delta", "seeds": [0, 1, 2], "settings": settings}
+    plan["evaluation"] = {**EVALUATION, "benchmarks": []}
     write_outcomes(tmp_path, {**plan, "outcomes": outcomes, "primary": "eval_reward"}, [0, 1, 2], {})
     return tmp_path
 

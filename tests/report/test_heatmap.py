@@ -59,5 +59,5 @@ def test_takes_tensors_and_shows_in_a_notebook():
     assert 'class="b2" title="coefficient 0.700">&lt;b&gt;</span>' in heatmap.html
     assert 'class="a10" title="coefficient 2.500">x</span>' in heatmap.html
     assert re.findall(r"-?\d\.\d\d", heatmap.html.split("legend")[-1]) == ["0.00", "2.50"]  # the ends of the scale
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="for 2 tokens"):
         token_heatmap(["a", "b"], [1.0])

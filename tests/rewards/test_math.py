@@ -56,8 +56,11 @@ def test_formulas_of_a_chat():
 
 
 def test_lengths_must_agree():
-    with pytest.raises(ValueError, match="zip"):  # Python's own
-        math_reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
+    for reward, name in ((math_reward, "solution"), (code_reward, "tests")):
+        with pytest.raises(ValueError, match=f"1 values in `{name}` for 2 completions"):
+            reward(["1", "1"], ["1"])
+        with pytest.raises(TypeError, match="A completion is None"):
+            reward([None], ["1"])
 
 
 def test_a_text_in_place_of_a_list_is_refused():

@@ -1,9 +1,10 @@
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
-from transformers import ProcessorMixin, Qwen3Config
+from transformers import GPT2Config, OPTConfig, ProcessorMixin, Qwen3Config
 
-from delta_trl.scoring.checks import check_ids, check_prompts
+from delta_trl.scoring.checks import LONGEST, Reader, check_ids, check_length, check_prompts
 
 from ..corpus import tiny
 
@@ -11,7 +12,7 @@ from ..corpus import tiny
 def test_no_token_and_one_beyond_the_vocabulary():
     for ids, problem in (([], "it has no token"), ([6], "beyond the vocabulary, 6")):
         with pytest.raises(ValueError, match=problem):
-            check_ids(ids, tiny.tokenizer(), Qwen3Config(vocab_size=6), "it")
+            check_ids(ids, Reader("m", tiny.tokenizer(), Qwen3Config(vocab_size=6)), "it")
 
 
 @pytest.mark.parametrize(("unknown", "said"), [(1, False), (2, True)])
@@ -20,19 +21,39 @@ def test_words_that_the_tokenizer_does_not_know(unknown, said):
     tokenizer = tiny.tokenizer()
     tokenizer.add_special_tokens({"unk_token": "?"})
     ids = [tokenizer.unk_token_id] * unknown + [5] * (10 - unknown)
-    found = check_ids(ids, tokenizer, Qwen3Config(), "it")
+    found = check_ids(ids, Reader("m", tokenizer, Qwen3Config()), "it")
     assert [f"it has {unknown} tokens of 10 that the tokenizer of" in text for text in found] == [True] * said
 
 
-@pytest.mark.parametrize("row", [0, 1, 2])
+@pytest.mark.parametrize("row", [0, 1, -1])
 def test_the_first_prompt_and_the_longest_are_read(row):
-    prompts = ["1", "2", "3" * 4]
+    prompts = ["1", "2", *["3" * 4] * LONGEST]
     prompts[row] = "4" * len(prompts[row])
     known = tiny.tokenizer()
     size = known.convert_tokens_to_ids("4")
-    refused = pytest.raises(ValueError, match=f"data, row {row + 1}: the prompt has a token beyond the vocabulary")
+    number = range(len(prompts))[row] + 1
+    refused = pytest.raises(ValueError, match=f"data, row {number}: the prompt has a token beyond the vocabulary")
     with nullcontext() if row == 1 else refused:
-        assert check_prompts(prompts, known, Qwen3Config(vocab_size=size), "data") == []
+        assert check_prompts(prompts, Reader("m", known, Qwen3Config(vocab_size=size)), "data") == []
+
+
+LENGTHS = {"max_position_embeddings": 10}
+POSITIONS = {  # with a table, nothing beyond it can be computed
+    "rotary": (Qwen3Config(**LENGTHS), nullcontext()),
+    "table": (GPT2Config(n_positions=10), pytest.raises(ValueError, match="longer than the model's 10 tokens")),
+    "table with an offset": (OPTConfig(**LENGTHS), pytest.raises(ValueError, match="longer than the model's 10")),
+}
+
+
+@pytest.mark.parametrize(("config", "beyond"), POSITIONS.values(), ids=POSITIONS)
+def test_the_context(config, beyond):
+    reader = Reader("m", tiny.tokenizer(), config, max_completion_length=6)
+    assert check_prompts(["1234", "1"], reader, "data") == []
+    with beyond:
+        [warning] = check_prompts(["1", "12345"], reader, "data")
+        assert "data, row 2: the prompt of 5 tokens with max_completion_length=6 is longer than" in warning
+    with pytest.raises(ValueError, match="vllm_max_model_length=4"):
+        check_length(4, replace(reader, vllm_limit=4), "it")
 
 
 def test_a_processors_prompts_are_not_read():
@@ -40,4 +61,4 @@ def test_a_processors_prompts_are_not_read():
         def __init__(self, tokenizer):
             super().__init__(tokenizer)
 
-    assert check_prompts(["1" * 9], Processor(tiny.tokenizer()), Qwen3Config(vocab_size=1), "data") == []
+    assert check_prompts(["1" * 9], Reader("m", Processor(tiny.tokenizer()), Qwen3Config(vocab_size=1)), "data") == []

@@ -109,7 +109,7 @@ MISTAKES = [
             "processing_class": OPENS,
             "peft_config": LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_haed"]),
         },
-        ["reasoning_opened", "'lm_head'"],
+        ["'lm_head'"],
     ),
     (
         {
@@ -119,6 +119,13 @@ MISTAKES = [
         },
         ["'solution'", "leaves out"],
     ),
+    (
+        {"eval_dataset": {"even": tiny.dataset().remove_columns("solution")}, "reward_funcs": math_reward},
+        ["eval_dataset even", "'solution'"],
+    ),
+    ({"train_dataset": tiny.dataset().rename_column("prompt", "question")}, ["has no column 'prompt'"]),
+    ({"train_dataset": Dataset.from_list([*tiny.dataset(), {"prompt": None}])}, ["train_dataset, row 17"]),
+    ({"max_completion_length": 10**6}, ["max_completion_length=1000000 is longer than the model's"]),
     ({"reward_funcs": think_format_reward}, ["conversational"]),
     ({"train_dataset": tiny.dataset().select(range(1))}, ["1 rows are too few"]),
     ({"config_class": GRPOConfig, "accelerator_config": {"split_batches": True}}, ["sets split_batches"]),
@@ -166,11 +173,7 @@ TRAINED = {
     "transformed": {"train_dataset": EMPTY.with_transform(lambda rows: {"prompt": ["1+1="] * len(rows["prompt"])})},
     "template": {**ON_CHATS, "processing_class": NEEDS_AN_OPTION, "chat_template_kwargs": {"style": 1}},
     "reasoning off": {**ON_CHATS, "processing_class": OPENS, "chat_template_kwargs": {"direct": 1}},
-    "reasoning told": {
-        "train_dataset": CHATS,
-        "reward_funcs": get_reward("math_reward", reasoning_opened=True),
-        "processing_class": OPENS,
-    },
+    "reasoning opened": {**ON_CHATS, "processing_class": OPENS},
 }
 
 
@@ -180,3 +183,21 @@ def test_trains_what_grpo_trainer_trains(make_trainer, caplog, options):
     assert not caplog.text
     trainer.train()
     assert len(logged(trainer, "loss")) == 1
+
+
+@pytest.mark.parametrize("opened", [None, False, True])
+@pytest.mark.parametrize("direct", [False, True])
+def test_rewards_are_told_whether_the_template_opens_the_reasoning(make_trainer, opened, direct):
+    """Unless they say so themselves. A completion that never ends its reasoning has no answer."""
+    reward = get_reward("math_reward", reasoning_opened=opened)
+    trainer = make_trainer(
+        tiny.model(vocab_size=len(OPENS)),
+        reward_funcs=[reward],
+        train_dataset=CHATS,
+        processing_class=OPENS,
+        chat_template_kwargs={"direct": direct},
+    )
+    expected = not direct if opened is None else opened
+    never_ends = [{"role": "assistant", "content": r"It may be \boxed{2}"}]
+    assert trainer.reward_funcs[0]([never_ends], ["2"]) == [0.0 if expected else 1.0]
+    assert reward.reasoning_opened is opened

@@ -12,11 +12,12 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.rule import TokenCreditError
+from delta_trl.report import read_run
 from delta_trl.trainer.credit_rule import choose_rule
 
 from ..corpus import tiny
 from ..documented import shown_module
-from ..trainers import plain_forward, valid_tokens
+from ..trainers import logged, plain_forward, valid_tokens
 
 
 EXAMPLE = shown_module("my_credit.py")
@@ -173,6 +174,57 @@ def test_everything_is_fetched_in_one_pass(make_trainer, rollout, steps, announc
     torch.testing.assert_close(rule.seen, expected, atol=1e-5, rtol=1e-4)
 
 
+class AfterEquals(TokenCredit):
+    """Weighs what comes after an equals sign double. Counts the calls, from 0 at the start of its life."""
+
+    def load_state_dict(self, state):
+        self.calls = 0
+
+    def _credit(self, tokens) -> Credit:
+        self.calls += 1
+        is_sign = tokens.padded(tokens.ids) == tokens.tokenizer.convert_tokens_to_ids("=")
+        return Credit(1 + tokens.flat(is_sign.cumsum(1) > 0).float(), {"calls": self.calls})
+
+
+class AfterEqualsInRollout(AfterEquals):
+    def of_rollout(self, tokens):
+        return self._credit(tokens)
+
+
+class AfterEqualsInMicroBatch(AfterEquals):
+    def of_micro_batch(self, tokens):
+        return self._credit(tokens)
+
+
+@pytest.mark.parametrize("rule", [AfterEqualsInRollout, AfterEqualsInMicroBatch])
+def test_a_rule_has_the_tokenizer_in_training(make_trainer, rule):
+    trainer = make_trainer(token_credit=rule())
+    trainer.train()
+    assert logged(trainer, "credit/calls") == [1, 2]
+
+
+def test_a_rule_has_the_tokenizer_without_training(tmp_path):
+    """In `explain` and `audit`."""
+    tiny.save(tmp_path / "model")
+    texts = [("1=1", 1.0, [1, 2, 2]), ("111", 0.0, [1, 1, 1])]
+    rows = [{"prompt": "1", "completion": text, "reward": reward, "marks": [[0, 1]]} for text, reward, _ in texts]
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)))
+    rule = f"--token_credit={__name__}.AfterEqualsInRollout"
+    model = f"--model_name_or_path={tmp_path / 'model'}"
+    expected = {text: weights for text, _, weights in texts}
+
+    assert main(["explain", model, rule, f"--data={data}", f"--output_dir={tmp_path / 'explained'}"]) == 0
+    [group] = read_run(tmp_path / "explained").groups
+    assert {"".join(c.tokens).replace(" ", ""): list(c.coefficients) for c in group.completions} == expected
+
+    assert main(["audit", model, rule, f"--benchmarks={data}", f"--output_dir={tmp_path / 'audited'}"]) == 0
+    lines = map(json.loads, (tmp_path / "audited" / "scores.jsonl").read_text().splitlines())
+    assert {
+        "".join(line["tokens"]).replace(" ", ""): line["scores"][rule.partition("=")[2]] for line in lines
+    } == expected
+
+
 # --- mistakes ---
 
 
@@ -190,6 +242,11 @@ TOKENS = Tokens(torch.zeros(2, 2).long(), torch.ones(2, 2), torch.tensor([1.0, -
 def test_weights_that_reverse_tokens_are_warned_of():
     with pytest.warns(UserWarning, match=r"Returns\.of_rollout returned negative weights"):
         checked_credit(Returns(lambda tokens: Credit(-torch.ones(len(tokens)))), "of_rollout", TOKENS)
+
+
+def test_weights_that_train_nothing_are_warned_of():
+    with pytest.warns(UserWarning, match=r"Returns\.of_rollout returned weights that are all 0"):
+        checked_credit(Returns(lambda tokens: Credit(torch.zeros(len(tokens)))), "of_rollout", TOKENS)
 
 
 def metric(value) -> Credit:

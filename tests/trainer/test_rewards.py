@@ -78,7 +78,10 @@ def test_what_is_a_reward_is_taken(kind):
 
 
 @pytest.mark.parametrize("dynamic_sampling", [False, True])  # which asks for rewards several times a batch
-def test_a_run_without_rewards_ends_and_one_without_contrast_is_warned_of(make_trainer, caplog, dynamic_sampling):
+@pytest.mark.parametrize("refuses", [False, True])
+def test_runs_without_rewards_and_without_contrast(make_trainer, caplog, dynamic_sampling, refuses):
+    """The trainer warns of both. In a command, a run without rewards ends."""
+
     def reward(completions, trainer_state, **kwargs):
         step = trainer_state.global_step
         if step == 1:
@@ -86,9 +89,16 @@ def test_a_run_without_rewards_ends_and_one_without_contrast_is_warned_of(make_t
         return [float(step) if step < 12 else None] * len(completions)
 
     trainer = make_trainer(reward_funcs=reward, max_steps=16, dynamic_sampling=dynamic_sampling)
-    with pytest.raises(UsageError, match="reward: 3 batches in a row got no reward"):
+    trainer.reward_watch.refuses = refuses
+    problem = "reward: 3 batches in a row got no reward"
+    if refuses:
+        with pytest.raises(UsageError, match=problem):
+            trainer.train()
+        assert trainer.state.global_step == 14
+    else:
         trainer.train()
-    assert trainer.state.global_step == 14
+        assert trainer.state.global_step == 16
+        assert caplog.text.count(problem) == 1
     assert caplog.text.count("reward: in 10 rollout batches in a row") == 1
     assert "The last ones had [[11.0]]" in caplog.text
 

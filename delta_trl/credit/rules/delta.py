@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ...arguments.values import COUNT, check_values
 from ..coefficients import ASSIGNMENTS, compare_centroids, contrast_credit
 from ..gradients.full import FullGradients
 from ..gradients.lm_head import LMHeadGradients
 from ..gradients.output_row import OutputRowGradients
 from ..gradients.topk_hidden import TopKHiddenGradients
-from ..options import check_choices, check_integer, check_range
+from ..options import check_range
 from ..rule import Credit, TokenCredit, Tokens
 
 
@@ -54,15 +55,15 @@ class DelTA(TokenCredit):
     _margin: ClassVar[str] = "contrast"
 
     def __post_init__(self):
-        check_choices(
+        check_values(
             self,
             token_gradient=("output_row", "topk_hidden", "lm_head", "full"),
             assignment=ASSIGNMENTS,
             temperature_mode=("adaptive", "initial"),
+            refinement_steps="whole [0, inf)",
+            token_gradient_top_k=COUNT,
         )
         check_range(self)
-        check_integer(self, "refinement_steps", 0)
-        check_integer(self, "token_gradient_top_k", 1)
         # γ₊ and γ₋ of the first rollout batch with a contrast
         self._temperatures: tuple[float, float] | None = None
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from ..options import check_number
+from ...arguments.values import check_values
 from ..ranks import mean_over_ranks
 from ..rule import Credit, TokenCredit, Tokens
 
@@ -43,10 +43,10 @@ class FIPO(TokenCredit):
     dual_clip: float | None = None
 
     def __post_init__(self):
-        for name in ("decay", "clip", "safety_threshold"):
-            check_number(self, name, "(0, inf]")
+        positive = dict.fromkeys(("decay", "clip", "safety_threshold"), "(0, inf]")
         if self.dual_clip is not None:
-            check_number(self, "dual_clip", "(0, inf]")
+            positive["dual_clip"] = "(0, inf]"
+        check_values(self, **positive)
         self._dual_clip = self.dual_clip
 
     def check(self, trainer: Any) -> None:

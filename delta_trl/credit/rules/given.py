@@ -15,8 +15,8 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from ...arguments.lookup import import_dotted
+from ...arguments.values import NOT_NEGATIVE, SHARE, check_values
 from ..coefficients import divide_by_mean
-from ..options import check_choices, check_number
 from ..policy_outputs import Responses, Turn
 from ..ranks import all_reduce, normalised_by_group
 from ..rule import Credit, TokenCredit, TokenCreditError, Tokens
@@ -86,10 +86,8 @@ class Given(TokenCredit):
     discount: float = 1.0
 
     def __post_init__(self):
-        check_choices(self, what=("weights", "rewards"))
-        check_number(self, "outside", "[0, inf)")
-        check_number(self, "outcome_weight", "[0, inf)")
-        check_number(self, "discount", "[0, 1]")
+        check_values(self, what=("weights", "rewards"), discount=SHARE)
+        check_values(self, outside=NOT_NEGATIVE, outcome_weight=NOT_NEGATIVE)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._function: Any = self.source  # `None`: the source has a number for each turn
         self._kind, _, self._column = str(self.source).partition(":")

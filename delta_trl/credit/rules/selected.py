@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ...arguments.values import check_values
 from ..coefficients import divide_by_mean, split_sides
-from ..options import check_choices, check_number
 from ..ranks import all_gather
 from ..rule import Tokens, uniform
 from .changed import ChangedCredit
@@ -29,8 +29,7 @@ class Selected(ChangedCredit):
     normalize_coefficients: bool = True
 
     def __post_init__(self):
-        check_choices(self, which=("top", "bottom", "random"))
-        check_number(self, "fraction", "(0, 1]")
+        check_values(self, which=("top", "bottom", "random"), fraction="(0, 1]")
 
     def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         _, sides = split_sides(tokens.advantages)

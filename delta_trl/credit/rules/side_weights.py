@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ...arguments.values import NOT_NEGATIVE, check_values
 from ..coefficients import split_sides
-from ..options import check_number
 from ..ranks import mean_over_ranks
 from ..rule import Credit, TokenCredit, Tokens
 
@@ -27,8 +27,7 @@ class SideWeights(TokenCredit):
     losers: float = 0.2
 
     def __post_init__(self):
-        for name in ("winners", "losers"):
-            check_number(self, name, "[0, inf)")
+        check_values(self, winners=NOT_NEGATIVE, losers=NOT_NEGATIVE)
         if self.winners == self.losers == 0:
             raise ValueError("winners=0, losers=0: nothing would be left to train on.")
 
