@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from delta_trl.rewards import copies
 from delta_trl.rewards.code import extract_program
-from delta_trl.rewards.copies import is_copied
 from delta_trl.rewards.grader.extraction import MAX_ANSWER_LENGTH, extract_answer
 from delta_trl.rewards.reasoning import graded_texts
 from delta_trl.sandbox import parse_tests
@@ -32,10 +32,17 @@ REPEATED = (
 )  # fmt: skip
 ASKED = parse_tests({"fn_name": "f", "inputs": [[1]], "outputs": [1]})
 READS = parse_tests({"inputs": ["1"], "outputs": ["1"]})
+
+
+def answer_and_prompt(text: str) -> bool:
+    copies._formulas.cache_clear()  # a text that was read before takes no time
+    return copies.is_copied(text[:MAX_ANSWER_LENGTH], "1", text)
+
+
 ENTRY_POINTS = {
     "texts to grade": lambda text: graded_texts([text], [text], reasoning_opened=False),
     "the answer": extract_answer,
-    "formulas of the prompt": lambda text: is_copied(text[:MAX_ANSWER_LENGTH], "1", text),
+    "formulas of the prompt": answer_and_prompt,
     "the program that reads": lambda text: extract_program(text, READS),
     "the program that continues its prompt": lambda text: extract_program(text, ASKED, text),
 }
