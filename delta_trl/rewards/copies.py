@@ -10,10 +10,11 @@ from .grader.numerals import exact
 from .grader.words import split_label
 
 
-# What stands between formulas, from the largest parts to the smallest. A word after a number may be its unit.
+# What stands between formulas, from the largest parts to the smallest. Words touch no operator (`xy+xz` is a formula);
+# after a number a word may be its unit.
 DELIMITER = re.compile(r"\$+|\\[()\[\]]|\n")
-WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")
-WORD_NO_UNIT = re.compile(rf"(?<!\d)(?<!\d ){WORD.pattern}")
+WORD = re.compile(r"(?<!\S)[A-Za-z]{2,}(?=[\s.,;:?!]|\Z)")
+WORD_NO_UNIT = re.compile(rf"(?<!\d ){WORD.pattern}")
 PROSE = re.compile(rf"{WORD.pattern} {WORD.pattern}")
 CLAUSE_END = re.compile(r"[,;:?]|\.(?!\d)")
 SIDES = re.compile(r"=|<|>|\\(?:le|ge|neq|leq|geq|approx)(?![A-Za-z])")

@@ -1,11 +1,12 @@
 r"""Grading in the trainer's process takes time in proportion to the text: it holds the GIL and has no deadline."""
 
+import gc
 import time
 
 import pytest
 
+from delta_trl.rewards import copies
 from delta_trl.rewards.code import extract_program
-from delta_trl.rewards.copies import is_copied
 from delta_trl.rewards.grader.extraction import MAX_ANSWER_LENGTH, extract_answer
 from delta_trl.rewards.reasoning import graded_texts
 from delta_trl.sandbox import parse_tests
@@ -32,19 +33,29 @@ REPEATED = (
 )  # fmt: skip
 ASKED = parse_tests({"fn_name": "f", "inputs": [[1]], "outputs": [1]})
 READS = parse_tests({"inputs": ["1"], "outputs": ["1"]})
+
+
+def answer_and_prompt(text: str) -> bool:
+    copies._formulas.cache_clear()  # a text that was read before takes no time
+    return copies.is_copied(text[:MAX_ANSWER_LENGTH], "1", text)
+
+
 ENTRY_POINTS = {
     "texts to grade": lambda text: graded_texts([text], [text], reasoning_opened=False),
     "the answer": extract_answer,
-    "formulas of the prompt": lambda text: is_copied(text[:MAX_ANSWER_LENGTH], "1", text),
+    "formulas of the prompt": answer_and_prompt,
     "the program that reads": lambda text: extract_program(text, READS),
     "the program that continues its prompt": lambda text: extract_program(text, ASKED, text),
 }
 
 
 def seconds(function, text: str) -> float:
+    gc.disable()  # its passes over all objects take time that is not the function's
     start = time.thread_time()  # the processor's, on a machine that is busy
     function(text)
-    return time.thread_time() - start
+    took = time.thread_time() - start
+    gc.enable()
+    return took
 
 
 @pytest.mark.parametrize("function", ENTRY_POINTS.values(), ids=ENTRY_POINTS)
@@ -56,7 +67,7 @@ def test_takes_time_in_proportion(function):
             text = before + run + after
             if seconds(function, text) < SECONDS / 5:
                 continue
-            # Again, as the garbage may have been collected; what is in proportion takes half as long for half of it.
+            # Again, as the machine may have paused; what is in proportion takes half as long for half of it.
             took = seconds(function, text)
             half = seconds(function, before + run[: len(run) // 2] + after)
             if took > SECONDS or (took > SECONDS / 5 and took > 3 * half):

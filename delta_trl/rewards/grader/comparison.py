@@ -120,8 +120,8 @@ def equal_numbers(gold: Term, answer: Term) -> bool:
 
 def equal_quantities(gold: Term | Quantity, answer: Term | Quantity) -> bool:
     """Compare two values with or without units. A missing unit is forgiven, one of another dimension is not."""
-    have_symbols = any(isinstance(one, Quantity) and one.in_symbols for one in (gold, answer))
-    if have_symbols and not isinstance(gold, Number):
+    gold_in_symbols, answer_in_symbols = (isinstance(one, Quantity) and one.in_symbols for one in (gold, answer))
+    if gold_in_symbols or (answer_in_symbols and isinstance(gold, Expression)):
         return False
     if isinstance(gold, Term) and isinstance(answer, Term):
         return equal_numbers(gold, answer)

@@ -60,7 +60,7 @@ def read_term(text: str) -> Term:
 class Quantity:
     """
     A value with a known unit: its factor, and the product of its dimensions. A unit `in_symbols` (`80 Ω`) may be
-    the name of a number, too: it is one where the gold is a numeral.
+    the name of a number, too: it is one where the gold is a numeral or has a unit.
     """
 
     value: Term
