@@ -1,4 +1,4 @@
-"""What docstrings say of defaults, and the modules that docs/token_credit.md shows."""
+"""What docstrings say of defaults, and the modules that pages of docs show."""
 
 import inspect
 import re
@@ -9,11 +9,11 @@ from pathlib import Path
 DEFAULT = re.compile(r"^ *(\w+(?:, \w+)*) \([^)]*?, defaults to (`.*`)\):", re.MULTILINE)
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "token_credit.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
-def shown_module(name: str) -> str:
-    return PAGE.read_text().split(f"```python\n# {name}\n")[1].split("```")[0]
+def shown_module(name: str, page: str = "token_credit.md") -> str:
+    return (DOCS / page).read_text().split(f"```python\n# {name}\n")[1].split("```")[0]
 
 
 def defaults(called: Callable) -> tuple[dict, dict]:

@@ -32,9 +32,9 @@ class CreditArguments:
             that cannot keep them apart. Losses are the same up to rounding. Where lengths differ, this takes a
             fraction of the time. Turn it off to compare bit for bit with `GRPOTrainer`. Text-only models.
         dynamic_sampling (`bool`, *optional*, defaults to `False`):
-            Replace groups of equal rewards, as in DAPO. Nothing is learned from them; groups of further prompts take
-            their place. It costs generation: turn it on if many groups are all right or all wrong. See
-            [`~trainer.dynamic_sampling.DynamicSampling`].
+            Replace groups of equal rewards, as in DAPO. Groups of further prompts take their place. Verified rewards
+            (`math_reward`, `code_reward`) are compared if there are any, else the sum of all. It costs generation:
+            turn it on if many groups are all right or all wrong. See [`~trainer.dynamic_sampling.DynamicSampling`].
         dynamic_sampling_max_rounds (`int`, *optional*, defaults to `4`):
             Maximum number of extra generation rounds. After that, groups without contrast fill the batch.
         log_token_credit (`int`, *optional*, defaults to `0`):

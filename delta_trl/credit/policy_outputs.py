@@ -34,7 +34,9 @@ class Turn:
         text (`str`): Its text, without special tokens.
         start, end (`int`): Its characters in the policy's text, which is that of all turns of the completion.
         first, last (`int`): Its tokens in the completion, special ones included; both inside.
-        tools (`tuple[str, ...]`): The names of the tools that it calls.
+        tools (`tuple[str, ...]`):
+            The names of the tools that its own tokens call, as TRL parses them: of chats whose tokenizer has a
+            `response_template` or `response_schema`.
     """
 
     text: str

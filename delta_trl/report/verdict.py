@@ -82,6 +82,12 @@ def of_training(run: Run, key: str) -> Course | None:
     return course(values, max(LEAST_MEAN, len(values) // 10))
 
 
+def mismatches(run: Run) -> pd.Series | None:
+    """The `mean` and `max` of the share of completions that `given` could not use; `None` if it is 0 everywhere."""
+    shares = run.logged("credit/mismatched_completions")
+    return shares.agg(["mean", "max"]) if shares.any() else None
+
+
 @dataclass(frozen=True)
 class Sides:
     """
@@ -212,6 +218,14 @@ JUDGEMENTS = (
         "At the end, {0.last[1]:.0%} of sampled groups train nothing: no token has an advantage.",
         lambda x: x.last[1] >= 0.5,
         "It is half of them, or more.",
+    ),
+    Judgement(
+        "Mismatch",
+        mismatches,
+        "For {0[mean]:.1%} of completions (at most {0[max]:.1%} in a step), the source gave more or fewer values "
+        "than they have turns or tokens. They trained with their outcome alone.",
+        lambda x: x["mean"] >= 0.1,
+        "It is a tenth of them, or more.",
     ),
     Judgement(
         "Credit",

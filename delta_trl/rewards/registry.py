@@ -15,6 +15,7 @@ FACTORIES = {
     "soft_overlong_punishment": "trl.rewards.get_soft_overlong_punishment",
     "repetition_penalty": "trl.rewards.get_repetition_penalty_reward",
 }
+VERIFIED = ("math_reward", "code_reward")  # which say whether a completion is right
 REWARDS = {**FACTORIES, "think_format_reward": "trl.rewards.think_format_reward"}
 
 

@@ -119,7 +119,11 @@ class RolloutPolicy:
         every_token = torch.ones_like(self._batch["completion_ids"])
         of_policy = self._batch.get("tool_mask", every_token)
         texts = TokenTexts(self._trainer._tokenizer)
-        return texts.responses(call.prompts, call.completions, call.completion_ids, of_policy.tolist(), columns)
+        pairs = zip(self._batch["prompt_ids"], self._batch["prompt_mask"].bool(), strict=True)
+        prompt_ids = [ids[mask].tolist() for ids, mask in pairs]
+        return texts.responses(
+            call.prompts, call.completions, call.completion_ids, of_policy.tolist(), columns, prompt_ids
+        )
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
         log_probs, *_ = self._outputs_of(rows, ScoringCall())

@@ -67,7 +67,8 @@ class StandalonePolicy:
         read = TokenTexts(self.tokenizer)
         prompts = [row["prompt"] for row in self.rows]
         words = [read.decode(ids, skip_special_tokens=True) for ids in self._completions]
-        return read.responses(prompts, words, self._completions, self._turns, {})
+        prompt_ids = [row["prompt_ids"] for row in self.rows]
+        return read.responses(prompts, words, self._completions, self._turns, {}, prompt_ids)
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, 1.0)

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
+from trl.chat_template_utils import parse_response
 
 from ..credit import Responses, Turn
 
@@ -70,7 +71,7 @@ class TokenTexts:
         return text != "" and self.decode([token_id], skip_special_tokens=True) == ""
 
     def of_turns(
-        self, ids: list[int], of_policy: Sequence[int], tools: Sequence[tuple[str, ...]] = ()
+        self, ids: list[int], of_policy: Sequence[int], prompt: list[int] | None = None
     ) -> tuple[list[str | None], list[Turn]]:
         """
         The text of each token of a completion, `None` for special ones and for a tool's, and the policy's turns.
@@ -78,26 +79,44 @@ class TokenTexts:
         Args:
             ids (`list[int]`): The completion.
             of_policy (`Sequence[int]`): 0 where a token is a tool's, not 0 where it is the policy's.
-            tools (`Sequence[tuple[str, ...]]`, *optional*): The tools that each turn calls.
+            prompt (`list[int]`, *optional*): The prompt if it is a chat, whose turns may call tools.
         """
         texts: list[str | None] = [None] * len(ids)
         turns: list[Turn] = []
-        tools_of_turns = iter(tools)
+        before = prompt or []  # what is written since the turn before
         start = 0  # of a turn, in characters
         for is_policy, group in groupby(range(len(ids)), key=of_policy.__getitem__):
-            if not is_policy:
-                continue
             positions = list(group)
+            written = [ids[i] for i in positions]
+            if not is_policy:
+                before = before + written
+                continue
             shown = [i for i in positions if not self.is_special(ids[i])]
             shown_texts = self.of_sequence([ids[i] for i in shown])
             for i, text in zip(shown, shown_texts, strict=True):
                 texts[i] = text
             turn = "".join(shown_texts)
             end = start + len(turn)
-            called = next(tools_of_turns, ())
-            turns.append(Turn(turn, start, end, positions[0], positions[-1], called))
+            tools = () if prompt is None else self.tools_called(written, before)
+            turns.append(Turn(turn, start, end, positions[0], positions[-1], tools))
             start = end
+            before = []
         return texts, turns
+
+    def tools_called(self, turn: list[int], before: list[int]) -> tuple[str, ...]:
+        """
+        The names of the tools that a turn's own tokens call, as TRL parses them; none if the tokenizer has no parser.
+        TRL's own messages do not say: of a `rollout_func`'s conversation it makes a single one.
+
+        Args:
+            turn (`list[int]`): The turn.
+            before (`list[int]`): What stands before it: a chat template may have begun its message.
+        """
+        parsers = (getattr(self._tokenizer, name, None) for name in ("response_template", "response_schema"))
+        if not any(parsers):
+            return ()
+        calls = parse_response(self._tokenizer, turn, prefix=before).get("tool_calls") or ()
+        return tuple(call.get("function", call)["name"] for call in calls)
 
     def responses(
         self,
@@ -106,6 +125,7 @@ class TokenTexts:
         ids: list[list[int]],
         of_policy: Sequence[Sequence[int]],
         columns: dict[str, Any],
+        prompt_ids: Sequence[list[int]],
     ) -> Responses:
         """
         B completions in words, with the texts of their tokens.
@@ -114,23 +134,13 @@ class TokenTexts:
             prompts, completions (`list` of length B), columns (`dict[str, Any]`): As for reward functions.
             ids (`list[list[int]]` of length B): The completions' tokens.
             of_policy (`Sequence[Sequence[int]]` of length B): For each completion as in `of_turns`.
+            prompt_ids (`Sequence[list[int]]` of length B): The prompts' tokens, without padding.
         """
         texts = []
         turns = []
-        for completion, row, mask in zip(completions, ids, of_policy, strict=True):
-            row_texts, row_turns = self.of_turns(row, mask, tools_called(completion))
+        for completion, row, mask, prompt in zip(completions, ids, of_policy, prompt_ids, strict=True):
+            is_chat = not isinstance(completion, str)
+            row_texts, row_turns = self.of_turns(row, mask, prompt if is_chat else None)
             texts.append(row_texts)
             turns.append(row_turns)
         return Responses(prompts, completions, ids, columns, texts, turns)
-
-
-def tools_called(completion: str | list[dict]) -> list[tuple[str, ...]]:
-    """The names of the tools that each of the policy's turns calls, from the messages that TRL made of them."""
-    if isinstance(completion, str):
-        return []
-    names = []
-    for message in completion:
-        if message["role"] == "assistant":
-            calls = message.get("tool_calls") or ()
-            names.append(tuple(call.get("function", call)["name"] for call in calls))
-    return names

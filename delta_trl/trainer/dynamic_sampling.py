@@ -1,5 +1,5 @@
 """
-Dynamic sampling: groups whose rewards are equal give way to groups of further prompts, as in DAPO (arXiv 2503.14476).
+Dynamic sampling: groups whose outcomes are equal give way to groups of further prompts, as in DAPO (arXiv 2503.14476).
 
 Completions are generated and rewarded first, in rounds. TRL then scores, logs and gives advantages once, to the groups
 that are trained: it gets their completions in place of generating any, and their rewards in place of asking for them.
@@ -17,13 +17,16 @@ from accelerate.utils import gather_object
 from transformers.trainer_utils import has_length
 from trl import GRPOTrainer
 
-from .contrast import stands_out, total_rewards
+from .contrast import outcomes, stands_out, total_rewards
 from .prompt_order import PromptOrder
 
 
 class DynamicSampling:
     """
-    Samples groups of completions with contrast for a trainer. Where all rewards are equal, advantages would be 0.
+    Samples groups of completions with contrast for a trainer. A group has contrast if its verified rewards
+    (`math_reward`, `code_reward`) differ: a length penalty alone would teach short wrong answers. Without a verified
+    reward among the trainer's functions, the weighted sums of all rewards are asked. Where they are equal, advantages
+    would be 0.
 
     A rollout batch takes the next prompts of the training data, in the order of TRL's sampler. While groups with
     contrast are missing, another round generates completions for the prompts that follow. Its size follows from the
@@ -110,9 +113,9 @@ class DynamicSampling:
         for i, row in enumerate(inputs):
             sample.generated[first + i] = Row(row, row_at(i, output), row_at(i, trainer._pending_extra_logs))
         trainer._pending_extra_logs.clear()
-        learns = (stands_out(trainer, rewards) & self._counted(completion_ids)).view(-1, trainer.num_generations)
+        learns = stands_out(trainer, outcomes(trainer, rewards)) & self._counted(completion_ids)
         sample.rewards_of_rounds.append(rewards)
-        sample.contrast_of_rounds.append(learns.any(dim=1).cpu())
+        sample.contrast_of_rounds.append(learns.view(-1, trainer.num_generations).any(dim=1).cpu())
         sample.tokens += trainer._metrics["train"]["completions/mean_length"][-1] * len(order)
 
     def _counted(self, completion_ids: list[list[int]]) -> torch.Tensor:

@@ -110,6 +110,21 @@ def test_contrast_is_that_of_sampled_groups(tmp_path):
     assert of_history(tmp_path, **logged)["Contrast"].startswith("! At the end, 90%")
 
 
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ([0.0, 0.1], "For 5.0% of completions (at most 10.0% in a step), "),
+        ([0.1, 0.1], "! For 10.0% of completions (at most 10.0% in a step), "),
+        ([0.0, 0.0], None),
+    ],
+)
+def test_mismatches_are_named_if_there_are_any(tmp_path, shares, expected):
+    """However few values were logged."""
+    runs.write_history(tmp_path, range(2), **{"credit/mismatched_completions": shares})
+    said = by_rule(tmp_path).get("Mismatch")
+    assert said == expected if expected is None else said.startswith(expected)
+
+
 @pytest.mark.parametrize(("share", "warns"), [(0.9, True), (0.7, False)])
 def test_credit_between_the_sides_is_that_of_whole_batches(tmp_path, share, warns):
     """A step without losers counts for nothing."""

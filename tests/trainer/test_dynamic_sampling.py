@@ -14,9 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets import Dataset
+from tokenizers import decoders
 from trl.chat_template_utils import qwen3_chat_template
+from trl.rewards import get_soft_overlong_punishment
 
 from delta_trl import DeltaGRPOTrainer
+from delta_trl.rewards import math_reward
 
 from ..corpus import tiny
 from ..trainers import TRL, logged, rollout_of, same_weights
@@ -231,6 +234,53 @@ def test_a_group_whose_contrast_is_masked_has_none(make_trainer, rollout):
     trainer.eos_token_ids = []  # none ends in time: the loss counts none
     rollout(trainer)
     assert trainer._metrics["train"]["dynamic_sampling/no_contrast"] == [0.0, 1.0]
+
+
+ANSWERS = ["the answer is 4", "so the answer is 5", "i think the answer is 6", "now i think the answer is 7"]
+
+
+def answers(prompts, trainer) -> dict:
+    """Four of unlike lengths to each prompt."""
+    encode = trainer.processing_class
+    given = [ANSWERS[i % G] for i in range(len(prompts))]
+    ids = [[*encode(answer).input_ids, encode.eos_token_id] for answer in given]
+    return {"prompt_ids": encode(prompts).input_ids, "completion_ids": ids, "logprobs": None}
+
+
+def own_reward(**columns):
+    """The outcome by a function of the user, which nobody knows to be one."""
+    return math_reward(**columns)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "weights", "trained"),
+    [
+        (math_reward, [1.0, 1.0], ["2+2=", "2+3="]),
+        (math_reward, [0.0, 1.0], ["3+5=", "4+5="]),  # which only the penalty trains
+        (own_reward, [1.0, 1.0], ["3+5=", "4+5="]),
+    ],
+    ids=["verified", "without weight", "the user's"],
+)
+def test_a_length_penalty_is_no_contrast_of_outcomes(make_trainer, rollout, outcome, weights, trained):
+    """Where every answer is wrong, the shortest one would win."""
+    problems = {"3+5=": "8", "4+5=": "9", "2+2=": "4", "2+3=": "5"}
+    tokenizer = tiny.tokenizer()
+    tokenizer.backend_tokenizer.decoder = decoders.Fuse()  # without spaces between characters
+    trainer = make_trainer(
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict({"prompt": list(problems), "solution": list(problems.values())}),
+        shuffle_dataset=False,
+        reward_funcs=[outcome, get_soft_overlong_punishment(max_completion_len=32, soft_punish_cache=20)],
+        reward_weights=weights,
+        rollout_func=answers,
+        max_completion_length=32,
+        dynamic_sampling=True,
+    )
+    batch = rollout(trainer)
+    prompts = tokenizer.batch_decode(batch["prompt_ids"], skip_special_tokens=True)
+    assert prompts[::G] == trained
+    best = batch["advantages"].sum(dim=1).view(2, G).argmax(dim=1).tolist()
+    assert best == ([0, 1] if trained[0] == "2+2=" else [0, 0])
 
 
 class Own(DeltaGRPOTrainer):

@@ -1,12 +1,16 @@
 """Evidence from outside: weights and step rewards per token, span or turn, from a function, a column, environments."""
 
 import asyncio
+import math
+import os
 from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from datasets import Dataset
 from transformers import AddedToken, AutoModelForTokenClassification, Qwen3Config
 from trl.chat_template_utils import qwen3_chat_template
@@ -138,6 +142,38 @@ def test_what_cannot_be_used_is_named(returned, message):
         Given(lambda **_: returned).of_rollout(tokens_of())
 
 
+@pytest.mark.parametrize("short", [[1.0] * 5, []], ids=["numbers", "spans"])
+def test_a_mismatch_is_of_one_completion(short):
+    """As if nothing were known of it; no spans are none."""
+    credit = Given(lambda **_: [[2.0] * 6, short, None], outside=0.5).of_rollout(tokens_of(3))
+    expected = [2.0] * 6 + [1.0 if short else 0.5] * 6 + [1.0] * 6
+    assert credit.weights.tolist() == expected
+    assert credit.metrics == {"mismatched_completions": pytest.approx(len(short) / 5 / 3)}
+
+
+@pytest.mark.parametrize("wrong", [[math.nan, 1.0], ["a", 1.0], [-1.0, 1.0], "ab"], ids=repr)
+def test_what_is_no_number_is_refused_in_a_mismatch_too(wrong):
+    with pytest.raises(TokenCreditError, match=r"completion 2.*expected"):
+        Given("column:weights").of_rollout(tokens_of(weights=[[1.0], wrong]))
+
+
+def work(rank: int, store: str):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    one_rank = [[[1.0, 1.0]] * 2, [[1.0]] * 2][rank]
+    credit = Given("column:weights").of_rollout(tokens_of(weights=one_rank))
+    assert credit.metrics == {"mismatched_completions": 0.5}
+    with pytest.raises(TokenCreditError, match=r"completion 1: [23] numbers for 1 turns.*No completion"):
+        Given("column:weights").of_rollout(tokens_of(weights=[[1.0] * (2 + rank)] * 2))
+    dist.barrier()
+    os._exit(0)  # gloo threads sometimes abort at interpreter exit
+
+
+@pytest.mark.processes
+def test_all_completions_are_those_of_all_processes(tmp_path):
+    """One whose own are all mismatched goes on; otherwise, both end."""
+    mp.spawn(work, (str(tmp_path / "store"),), nprocs=2)
+
+
 def test_a_column_whose_name_the_source_needs():
     with pytest.raises(TokenCreditError, match=r"a column 'turns'.*rename it"):
         Given(counted).of_rollout(tokens_of(turns=[3, 3]))
@@ -172,9 +208,9 @@ def test_special_tokens_are_those_that_decoding_skips():
     turn_end, call, letter = *tokenizer.convert_tokens_to_ids(["<end_of_turn>", "<call>"]), 13
     assert turn_end not in tokenizer.all_special_ids
     ids = [letter, turn_end, letter, call, turn_end]
-    texts, turns = TokenTexts(tokenizer).of_turns(ids, [True, True, False, True, True], [("search",)])
+    texts, turns = TokenTexts(tokenizer).of_turns(ids, [True, True, False, True, True])
     assert [text is None for text in texts] == [False, True, True, False, True]
-    assert turns == [Turn("=", 0, 1, 0, 1, ("search",)), Turn("<call>", 1, 7, 3, 4)]
+    assert turns == [Turn("=", 0, 1, 0, 1), Turn("<call>", 1, 7, 3, 4)]
 
 
 class Game:

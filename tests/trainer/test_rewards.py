@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from delta_trl.arguments.errors import UsageError
+from delta_trl.credit import Given
 from delta_trl.rewards.failures import explain_failures
 from delta_trl.trainer.contrast import stands_out
 
 from ..corpus import tiny
+from ..trainers import TRL, logged, same_weights
 
 
 CALLS: list[list[str]] = []
@@ -119,6 +121,47 @@ def test_groups_with_contrast(first, second, weights, aggregation):
     )
     rewards = torch.tensor([first, second]).T
     assert stands_out(trainer, rewards).view(2, 4).any(dim=1).tolist() == [False, True]
+
+
+def test_small_differences_of_large_rewards_train_as_in_grpo(make_trainer):
+    """64 units in the last place of float32; credit of 1 for each token changes nothing."""
+
+    def reward(completions, **_):
+        return [1000.0 + 0.004 * (i % 2) for i in range(len(completions))]
+
+    theirs = make_trainer(reward_funcs=reward, **TRL)
+    theirs.train()
+    assert min(logged(theirs, "grad_norm")) > 1
+    no_weights = Given(lambda completions, **_: [None] * len(completions))
+    for sampling in (False, True):
+        ours = make_trainer(
+            reward_funcs=reward,
+            token_credit=no_weights,
+            dynamic_sampling=sampling,
+            trim_padding=False,
+            epsilon_high=None,
+        )
+        ours.train()
+        assert logged(ours, "grad_norm") == logged(theirs, "grad_norm")
+        assert same_weights(ours, theirs)
+
+
+@pytest.mark.parametrize("functions", [1, 2, 8])
+@pytest.mark.parametrize("size", [4, 256])
+def test_equal_sums_have_no_contrast_however_they_round(functions, size):
+    """Sums of decimals that are equal as fractions. A thousandth more is contrast."""
+    rng = np.random.default_rng(0)
+    terms = rng.integers(-30, 31, (100, size, functions))
+    terms[:, :, -1] = 7 - terms[:, :, :-1].sum(axis=-1)
+    trainer = SimpleNamespace(
+        num_generations=size,
+        reward_weights=torch.ones(functions),
+        multi_objective_aggregation=SUM_THEN_NORMALIZE,
+    )
+    rewards = torch.tensor(terms.reshape(-1, functions) * 0.1, dtype=torch.float32)
+    assert not stands_out(trainer, rewards).any()
+    rewards[::size, 0] += 0.001
+    assert stands_out(trainer, rewards).view(-1, size)[:, 0].all()
 
 
 def test_rewards_of_environments_may_be_asked_without_completions():

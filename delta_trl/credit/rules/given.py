@@ -32,6 +32,10 @@ class SamplingTrainer(Protocol):
     dynamic_sampling: Any
 
 
+class CountMismatchError(Exception):
+    """A completion has another number of turns or tokens than of numbers."""
+
+
 @dataclass
 class Given(TokenCredit):
     """
@@ -50,7 +54,9 @@ class Given(TokenCredit):
       tokens. A token that a span cuts counts whole. A special token belongs to the text before it in its turn; at the
       beginning of a turn, to the text after it. The span of a turn is all its tokens, also without text.
 
-    `None` in place of a list says that nothing is known of the completion.
+    `None` in place of a list says that nothing is known of the completion. Another number of numbers than of turns or
+    tokens says the same: what the policy writes may be a turn that the source does not see. The metric
+    `mismatched_completions` is the share of such completions.
 
     With `what="rewards"`, each value is the reward of a step, which ends at the end of its span. Advantages are those
     of process supervision in DeepSeekMath (arXiv 2402.03300, section 4.1.3): the rewards of all steps of a group are
@@ -68,7 +74,8 @@ class Given(TokenCredit):
 
     Raises:
         ValueError: If an option is out of range, or the source cannot be found.
-        TokenCreditError: In training, if the source returns something else.
+        TokenCreditError:
+            In training, if the source returns something else, or if all completions of a rollout batch are mismatched.
     """
 
     source: Callable | str
@@ -104,12 +111,20 @@ class Given(TokenCredit):
         responses = tokens.policy.responses()
         given = self._per_turn(responses) if self._function is None else self._called(responses)
         steps: list[list[Step] | None] = [None] * len(given)
+        mismatches = []
         # nothing is read of a row that the loss masks as a whole, say because it is cut off
         for row in tokens.row.unique().tolist():
-            steps[row] = self._steps(row, given[row], responses)
-        if self.what == "weights":
-            return self._weights(tokens, steps)
-        return self._advantages(tokens, steps)
+            try:
+                steps[row] = self._steps(row, given[row], responses)
+            except CountMismatchError as mismatch:
+                mismatches.append(mismatch)
+        counts = torch.tensor([len(mismatches), len(given)], device=tokens.mask.device)
+        n_mismatches, n = all_reduce(counts).tolist()
+        if n_mismatches == n:  # not what the policy wrote
+            raise TokenCreditError(f"{mismatches[0]} No completion of the rollout batch has the right number.")
+        credit = self._weights(tokens, steps) if self.what == "weights" else self._advantages(tokens, steps)
+        credit.metrics["mismatched_completions"] = n_mismatches / n
+        return credit
 
     def _weights(self, tokens: Tokens, steps: list[list[Step] | None]) -> Credit:
         weights = torch.ones(tokens.mask.shape, dtype=tokens.advantages.dtype, device=tokens.mask.device)
@@ -150,10 +165,25 @@ class Given(TokenCredit):
 
     def _per_turn(self, responses: Responses) -> list:
         """One value per turn, from a column or from the environments."""
-        found = responses.columns.get(self._column if self._kind == "column" else "environments")
-        if found is None:
-            self._refuse(f"no such {self._kind}. The columns are {', '.join(responses.columns)}")
-        return found if self._kind == "column" else [getattr(one, self._column, None) for one in found]
+        columns = responses.columns
+        if self._kind == "column":
+            if self._column not in columns:
+                self._refuse(f"no such column. There are {', '.join(columns)}")
+            return columns[self._column]
+        if "environments" not in columns:
+            self._refuse("there are no environments. The trainer needs an `environment_factory`")
+        return [self._of_environment(environment) for environment in columns["environments"]]
+
+    def _of_environment(self, environment: Any) -> Any:
+        try:
+            return getattr(environment, self._column)
+        except AttributeError:
+            names = [name for name in dir(environment) if not name.startswith("_")]
+            attributes = [name for name in names if not callable(inspect.getattr_static(environment, name, None))]
+            self._refuse(
+                f"{type(environment).__name__} has no such attribute, or its property fails. There are "
+                f"{', '.join(attributes) or 'none'}"
+            )
 
     def _called(self, responses: Responses) -> Sequence:
         if "turns" in responses.columns:
@@ -196,21 +226,25 @@ class Given(TokenCredit):
             self._refuse(f"{type(values)}: expected a list of numbers or of spans (start, end, value)", row)
         if self._function is None:
             if len(values) != len(turns):
-                self._refuse(f"{len(values)} numbers for {len(turns)} turns", row)
+                self._check_numbers(values, row)
+                self._mismatch(f"{len(values)} numbers for {len(turns)} turns", row)
             steps = [(turn.first, turn.last, value) for turn, value in zip(turns, values, strict=True)]
         elif values and all(isinstance(value, Real) for value in values):
             if len(values) != len(texts):
-                self._refuse(f"{len(values)} numbers for {len(texts)} tokens", row)
+                self._mismatch(f"{len(values)} numbers for {len(texts)} tokens", row)
             steps = [(i, i, values[i]) for turn in turns for i in range(turn.first, turn.last + 1)]
         else:
             bounds = bounds_of(texts, turns)
             steps = [self._step(row, span, bounds, turns) for span in values]
+        self._check_numbers([value for _, _, value in steps], row)
+        return [(first, last, float(value)) for first, last, value in steps]
+
+    def _check_numbers(self, values: Sequence, row: int) -> None:
         least = 0.0 if self.what == "weights" else -math.inf
-        for _, _, value in steps:
+        for value in values:
             if not isinstance(value, Real) or not math.isfinite(value) or value < least:
                 expected = "finite numbers >= 0" if self.what == "weights" else "finite numbers"
                 self._refuse(f"{value!r}: expected {expected}", row)
-        return [(first, last, float(value)) for first, last, value in steps]
 
     def _step(self, row: int, span: Any, bounds: list[tuple[int, int] | None], turns: Sequence[Turn]) -> tuple:
         """First and last token, and value, of a span in characters."""
@@ -231,9 +265,15 @@ class Given(TokenCredit):
         return inside[0], inside[-1], value
 
     def _refuse(self, problem: str, row: int | None = None) -> NoReturn:
+        raise TokenCreditError(self._named(problem, row))
+
+    def _mismatch(self, problem: str, row: int) -> NoReturn:
+        raise CountMismatchError(self._named(problem, row))
+
+    def _named(self, problem: str, row: int | None) -> str:
         name = self.source if isinstance(self.source, str) else getattr(self.source, "__name__", self.source)
         where = "" if row is None else f", completion {row + 1}"
-        raise TokenCreditError(f"source={name!r}{where}: {problem}.")
+        return f"source={name!r}{where}: {problem}."
 
 
 def bounds_of(texts: list[str | None], turns: Sequence[Turn]) -> list[tuple[int, int] | None]:
