@@ -99,7 +99,9 @@ def check_golds(dataset: Dataset, reward_funcs: Sequence[Callable], name: str) -
     Raises:
         ValueError: If all of it is, and for rewards of TRL that fail on texts.
     """
-    warnings = []
+    warnings: list[str] = []
+    if not len(dataset):
+        return warnings
     rows = range(0, len(dataset), math.ceil(len(dataset) / SAMPLE))
     tried = len(rows)
     columns = dataset[rows]

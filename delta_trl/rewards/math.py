@@ -4,6 +4,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
+from ..arguments.values import COUNT, POSITIVE, check_values
 from .copies import is_copied
 from .grader.client import NOT_CHECKED, check_answers, get_pool
 from .grader.extraction import Completions, extract_answer
@@ -50,11 +51,10 @@ class MathReward:
     __name__ = "math_reward"
 
     def __init__(self, timeout: float = 3.0, num_workers: int = 2, reasoning_opened: bool | None = None):
-        if timeout <= 0 or num_workers < 1:
-            raise ValueError(f"Need timeout > 0 and num_workers >= 1, got {timeout} and {num_workers}.")
         self.timeout = timeout
         self.num_workers = num_workers
         self.reasoning_opened = reasoning_opened
+        check_values(self, timeout=POSITIVE, num_workers=COUNT)
 
     def __call__(
         self,

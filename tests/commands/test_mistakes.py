@@ -57,7 +57,7 @@ MISTAKES = {
     "--accelerator_config.split_batches true": "split_batches",
     "--lora_r 4": "use_peft",
     "--config empty.yaml": "max_steps=None",
-    "--reward_funcs math_reward --reward_kwargs {math_reward:\x1f{timeout:\x1ffast}}": "{'timeout': 'fast'}}: '<='",
+    "--reward_funcs math_reward --reward_kwargs {math_reward:\x1f{timeout:\x1ffast}}": "timeout='fast': expected",
     "--reward_funcs think_format_reward": "conversational: true",
     "--use_peft true --lora_target_modules q_proj v_porj": "'v_proj'",
     "--model_name_or_path ../model": "no such file or folder in",

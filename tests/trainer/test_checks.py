@@ -125,6 +125,7 @@ MISTAKES = [
     ),
     ({"train_dataset": tiny.dataset().rename_column("prompt", "question")}, ["has no column 'prompt'"]),
     ({"train_dataset": Dataset.from_list([*tiny.dataset(), {"prompt": None}])}, ["train_dataset, row 17"]),
+    ({"train_dataset": tiny.dataset().select([]), "reward_funcs": math_reward}, ["0 rows are too few"]),
     ({"max_completion_length": 10**6}, ["max_completion_length=1000000 is longer than the model's"]),
     ({"reward_funcs": think_format_reward}, ["conversational"]),
     ({"train_dataset": tiny.dataset().select(range(1))}, ["1 rows are too few"]),
@@ -138,6 +139,7 @@ def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, messages):
     make_trainer(tiny.model(vocab_size=len(OPENS)), **options)
     for message in messages:
         assert message in caplog.text
+    assert "range()" not in caplog.text  # an error of ours
 
 
 def test_a_model_with_nothing_to_train_is_warned_of(make_trainer, caplog, tmp_path):
