@@ -36,14 +36,16 @@ class CreditArguments:
             (`math_reward`, `code_reward`) are compared if there are any, else the sum of all. It costs generation:
             turn it on if many groups are all right or all wrong. See [`~trainer.dynamic_sampling.DynamicSampling`].
         dynamic_sampling_max_rounds (`int`, *optional*, defaults to `4`):
-            Maximum number of extra generation rounds. After that, groups without contrast fill the batch.
+            Maximum number of extra generation rounds. After that, groups without contrast fill the batch. Raise it
+            while most prompts are too hard; each round costs up to a batch of completions.
         log_token_credit (`int`, *optional*, defaults to `0`):
             Record token credit every n optimiser steps. For `delta-trl inspect`, at the next rollout batch: `0` or
             `False` never, `True` every step. The records are in `output_dir/token_credit`; the trackers in `report_to`
             get a table.
         log_token_credit_completions (`int`, *optional*, defaults to `16`):
             Most completions to record each time. Whole groups, those with winners and losers first; fewer than
-            `num_generations` record the best and worst completions of one group.
+            `num_generations` record the best and worst completions of one group. Raise it to read all of a batch, say
+            to see whether a reward is cheated.
 
     Raises:
         ValueError: If an option is unknown or out of range.

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from delta_trl.audit.statistics import Marked, identification, marked_of, shifted_aucs
+from delta_trl.audit.statistics import SHIFTS, Marked, identification, marked_of, shifted_aucs
 
 
 @st.composite
@@ -87,6 +87,13 @@ def test_scores_that_change_slowly_are_called_no_more_often_than_chance(width):
     found = identification(Marked(scores, marks, prompts.tolist())).values()
     assert sum(bool(one["chance"]) for one in found) <= 14
     assert 4 <= sum(one["p"] <= 0.05 for one in found)  # and the test is not merely cautious
+
+
+def test_p_is_never_0():
+    """The marks as they are count as one of the shifts."""
+    scores = np.arange(100_000.0)
+    marked = Marked({"rule": [scores]}, [scores == scores.max()], [0])
+    assert identification(marked)["rule"]["p"] == 1 / (1 + SHIFTS)
 
 
 def test_few_prompts_have_no_interval():

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd.functional import jacobian
+from trl import GRPOConfig
 
 from delta_trl.credit import (
     FIPO,
@@ -261,8 +262,23 @@ def test_the_future_leaves_out_a_tool_s_text():
     torch.testing.assert_close(weights.log(), torch.tensor([0.05, 0.1]))  # the second is one token away
 
 
+def trainer_with(delta: float | None) -> SimpleNamespace:
+    """A trainer whose loss bounds ratios, and which makes two optimiser steps for a rollout batch."""
+    return SimpleNamespace(args=GRPOConfig("unused", delta=delta, steps_per_generation=2, use_cpu=True))
+
+
+@pytest.mark.parametrize(("advantage", "weight"), [(1.0, 1.2), (-1.0, 1.0)])
+def test_only_losers_are_damped_beyond_the_safety_threshold(advantage, weight):
+    """The ratio of the only token is e³, about 20, the threshold 10; below it both are amplified."""
+    for new, expected in ((3.0, weight), (2.0, 1.2)):
+        weights = FIPO().weights(torch.tensor([[new]]), torch.zeros(1, 1), torch.tensor([advantage]), torch.ones(1, 1))
+        assert weights.item() == pytest.approx(expected)
+
+
 def test_padding_and_dual_clipped_tokens_have_no_future():
     new, old = torch.tensor([[0.0, 0.05, 3.0]]), torch.zeros(1, 3)
-    for rule, mask in ((FIPO(decay=1.0), [[1, 1, 0]]), (FIPO(decay=1.0, dual_clip=10.0), [[1, 1, 1]])):
+    rule = FIPO(decay=1.0)
+    for dual_clip, mask in ((None, [[1, 1, 0]]), (10.0, [[1, 1, 1]])):
+        rule.check(trainer_with(dual_clip))
         weights = rule.weights(new, old, torch.ones(1), torch.tensor(mask))
         assert weights[0, :2].log().tolist() == pytest.approx([0.025, 0.05], abs=1e-6)

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from trl import GRPOConfig
 
 from delta_trl.credit import (
     FIPO,
@@ -177,19 +176,6 @@ def test_a_control_is_as_its_rule_is(kind):
     assert kind(SimpleNamespace(of_rollout=lambda tokens: neutral)).of_rollout(tokens) is neutral
 
 
-# --- FIPO ---
-
-
-@pytest.mark.parametrize(("given", "loss", "used"), [(None, None, None), (None, 4.0, 4.0), (3.0, 40.0, 3.0)])
-def test_the_dual_clip_is_that_of_the_loss_unless_it_is_given(given, loss, used):
-    args = GRPOConfig("unused", delta=loss, steps_per_generation=2, use_cpu=True)
-    rule = FIPO(dual_clip=given)
-    rule.check(SimpleNamespace(args=args))
-    assert rule == FIPO(dual_clip=given)  # what a trainer says stays with it
-    moved = torch.tensor([[0.0, 0.05, 1.2, 2.0]]), torch.zeros(1, 4), torch.ones(1), torch.ones(1, 4)
-    assert torch.equal(rule.weights(*moved), FIPO(dual_clip=used).weights(*moved))
-
-
 # --- options ---
 
 
@@ -211,11 +197,11 @@ def test_the_dual_clip_is_that_of_the_loss_unless_it_is_given(given, loss, used)
         "selected:fraction=0",
         "within_side:token_gradient=full",
         "fipo:decay=0",
-        "fipo:dual_clip=true",
+        "fipo:clip=true",
     ],
 )
 def test_options_out_of_range(rule):
     option = rule.split(":")[1].split("=")[0]
     with pytest.raises(ValueError, match=f"{option}="):
         make_rule(rule)
-    FIPO(decay=math.inf, clip=math.inf, safety_threshold=math.inf)  # bounds may be infinite
+    FIPO(decay=math.inf, clip=math.inf)  # bounds may be infinite

@@ -181,6 +181,15 @@ def test_the_nucleus_that_is_asked_for_is_sampled_from(model):
     assert {ids[0] for ids in found} == set(nucleus.tolist())
 
 
+def test_no_token_is_left_out_of_a_large_vocabulary(model):
+    """Not only the 50 likeliest of transformers' default: 200 tokens are nearly as likely as each other here."""
+    net = tiny.model(vocab_size=200)
+    torch.nn.init.normal_(net.get_output_embeddings().weight, std=1e-3)
+    net.save_pretrained(model)
+    first = {ids[0] for ids in sampled(model, [[2, 3]] * 1000, range(1000))}
+    assert len(first) > 190
+
+
 def test_a_completion_ends_with_its_first_end_token(model):
     ends = {1, 7, 8}
     completions = sampled(model, [[2, 3]] * 16, [0] * 16, ends, max_completion_length=60)

@@ -283,6 +283,18 @@ def test_step_rewards_of_turns_are_deepseekmaths(make_trainer, rollout, tmp_path
         np.testing.assert_equal(recorded[i], np.array([np.nan, first, np.nan, np.nan, second, np.nan, third]))
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_spans_may_come_in_any_order_and_end_at_the_same_token(order):
+    """The group's only completion, 'l m n o p': steps end at its tokens 1, 5 and 5. A later one counts by half."""
+    spans = [(0, 3, 1.0), (3, 9, 3.0), (5, 9, 5.0)]
+    first, second, third = ((reward - 3.0) / (2.0 + 1e-4) for *_, reward in spans)
+    at_end = second + 0.5 * third
+    rule = Given(lambda **_: [spans[::order]], what="rewards", outcome_weight=0.0, discount=0.5)
+    credit = rule.of_rollout(tokens_of(1))
+    assert credit.advantages.tolist() == pytest.approx([first + 0.5 * at_end] * 2 + [at_end] * 4)
+    np.testing.assert_equal(credit.step_rewards.numpy(), [np.nan, 1.0, np.nan, np.nan, np.nan, 3.0 + 5.0])
+
+
 def test_equal_step_rewards_are_no_advantage():
     """Eight tenths differ from their mean by rounding."""
     rule = Given(lambda **_: [[(0, 9, 0.1)]] * 8, what="rewards", outcome_weight=0.0)

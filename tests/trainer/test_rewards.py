@@ -12,6 +12,7 @@ from delta_trl.arguments.errors import UsageError
 from delta_trl.credit import Given
 from delta_trl.rewards.failures import explain_failures
 from delta_trl.trainer.contrast import stands_out
+from delta_trl.trainer.reward_watch import RewardWatch
 
 from ..corpus import tiny
 from ..trainers import TRL, logged, same_weights
@@ -101,6 +102,22 @@ def test_runs_without_rewards_and_without_contrast(make_trainer, caplog, dynamic
         assert caplog.text.count(problem) == 1
     assert caplog.text.count("reward: in 10 rollout batches in a row") == 1
     assert "The last ones had [[11.0]]" in caplog.text
+
+
+def test_batches_without_rewards_count_in_a_row():
+    """Two, one with a reward, two, and a third one: only then there are three in a row."""
+    trainer = SimpleNamespace(
+        num_generations=2,
+        reward_weights=torch.ones(1),
+        reward_func_names=["mine"],
+        multi_objective_aggregation="sum_then_normalize",
+    )
+    watch = RewardWatch()
+    watch.refuses = True
+    for value in (math.nan, math.nan, 1.0, math.nan, math.nan):
+        watch.observe(trainer, torch.full((4, 1), value))
+    with pytest.raises(UsageError, match="3 batches in a row"):
+        watch.observe(trainer, torch.full((4, 1), math.nan))
 
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"

@@ -5,9 +5,9 @@ probabilities of the tokens after it.
     FutureKL_t = Σ_{k ≥ t} γ^{k-t} M_k (log π_θ(o_k) - log π_old(o_k)),   γ = 2^{-1 / decay}
     f_t        = clip(exp(FutureKL_t), 1, 1 + clip)
 
-M masks padding, and tokens whose ratio π_θ / π_old exceeds the dual clip c. Where A < 0 and the ratio exceeds the
-safety threshold, f is clipped to [0.8, 1] instead. f carries no gradient. Defaults are the settings of the DelTA
-paper; formula and parameters as documented by ms-swift.
+M masks padding, and tokens whose ratio π_θ / π_old exceeds the loss's own bound, `delta` in the training arguments.
+Where A < 0 and the ratio exceeds the safety threshold, f is clipped to [0.8, 1] instead. f carries no gradient.
+Defaults are the settings of the DelTA paper; formula and parameters as documented by ms-swift.
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,9 @@ from ..ranks import mean_over_ranks
 from ..rule import Credit, TokenCredit, Tokens
 
 
+SAFETY_THRESHOLD = 10.0  # of the ratio, above which losers' tokens are not amplified
+
+
 @dataclass
 class FIPO(TokenCredit):
     """
@@ -29,29 +32,20 @@ class FIPO(TokenCredit):
     Args:
         decay (`float`, *optional*, defaults to `32.0`): Tokens after which the future's influence has halved.
         clip (`float`, *optional*, defaults to `0.2`): Upper clip of f above 1.
-        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losers' tokens are not amplified.
-        dual_clip (`float`, *optional*):
-            c; tokens with a higher ratio are left out of the future. Defaults to the loss's own bound, `delta` in the
-            training arguments.
     """
 
     arxiv = "2603.19835"
 
     decay: float = 32.0
     clip: float = 0.2
-    safety_threshold: float = 10.0
-    dual_clip: float | None = None
 
     def __post_init__(self):
-        positive = dict.fromkeys(("decay", "clip", "safety_threshold"), "(0, inf]")
-        if self.dual_clip is not None:
-            positive["dual_clip"] = "(0, inf]"
-        check_values(self, **positive)
-        self._dual_clip = self.dual_clip
+        check_values(self, decay="(0, inf]", clip="(0, inf]")
+        self._dual_clip: float | None = None  # of the trainer's loss
 
     def check(self, trainer: Any) -> None:
         args = trainer.args
-        self._dual_clip = args.delta if self.dual_clip is None else self.dual_clip
+        self._dual_clip = args.delta
         if args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) == 0:
             raise ValueError(
                 "FIPO weighs tokens by how the policy has moved since the rollout, and with one optimiser step per "
@@ -88,7 +82,7 @@ class FIPO(TokenCredit):
         of_loser = (advantages < 0).view(len(mask), -1)
         damped = weights.clamp(0.8, 1.0)
         amplified = weights.clamp(1.0, 1.0 + self.clip)
-        return torch.where(of_loser & (ratio > self.safety_threshold), damped, amplified)
+        return torch.where(of_loser & (ratio > SAFETY_THRESHOLD), damped, amplified)
 
 
 def discounted_future_sum(x: torch.Tensor, gamma: float) -> torch.Tensor:
