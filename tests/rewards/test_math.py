@@ -43,9 +43,11 @@ def test_parts_of_messages():
     assert math_reward([[{"role": "assistant", "content": parts}], [{"content": None}]], ["4", "4"]) == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0}, {"num_workers": 0}])
-def test_options_out_of_range(options):
-    with pytest.raises(ValueError, match="timeout > 0 and num_workers >= 1"):
+@pytest.mark.parametrize(
+    ("options", "expected"), [({"timeout": 0}, "a number > 0"), ({"num_workers": 0}, "a whole number >= 1")]
+)
+def test_options_out_of_range(options, expected):
+    with pytest.raises(ValueError, match=f"=0: expected {expected}"):
         MathReward(**options)
 
 
