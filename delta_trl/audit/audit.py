@@ -47,7 +47,7 @@ def audit(args: AuditArguments) -> None:
         data[name] = rollout_batches(name, labelled, args, reader)
     folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
     model = args.model()
-    if args.is_adapter():  # exact gradients are those of the merged model
+    if args.adapter():  # exact gradients are those of the merged model
         model = model.merge_and_unload().requires_grad_(True)
     benchmarks = {}
     scored: list[str] = []

@@ -25,7 +25,7 @@ from ..arguments.parser import parse
 from ..arguments.values import check_options
 from ..evaluation.arguments import EvalArguments
 from ..evaluation.benchmarks import resolve
-from ..evaluation.evaluate import read_benchmarks
+from ..evaluation.evaluate import NO_ADAPTER_IN_VLLM, read_benchmarks
 from ..files import STATE, last_whole_checkpoint, read_json, write_json
 from ..report.compare_page import BEFORE, BENCHMARKS, OUTCOMES, write_outcomes
 from ..trainer.config import DeltaGRPOConfig
@@ -37,9 +37,10 @@ from .recipe import CompareArguments, parse_recipe
 ATTEMPTS = 3  # of a run, each from its last checkpoint
 PLAN = "plan.json"
 FOR_ALL_RUNS = ["--resume_from_checkpoint", "true", "--push_to_hub", "false"]
-# Options of `delta-trl eval`. The command gives the first three; `eval_dataset_format` and `eval_column_mapping` are
+# Options of `delta-trl eval`. The command gives the first four; `eval_dataset_format` and `eval_column_mapping` are
 # options of training, and hold for benchmarks, too
-NO_OPTIONS = {"model_name_or_path", "output_dir", "benchmarks", "dataset_format", "column_mapping"}
+OF_RUN = {"model_name_or_path", "adapter_name_or_path", "output_dir", "benchmarks"}
+NO_OPTIONS = {*OF_RUN, "dataset_format", "column_mapping"}
 OF_EVAL = [field for field in fields(EvalArguments) if field.name not in NO_OPTIONS]
 OF_DATA = ("eval_dataset_format", "eval_column_mapping")
 # What may change in a folder: trained arms stay, and are evaluated again
@@ -112,7 +113,11 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
     launcher = shlex.split(given.launcher) or [sys.executable]
     check_options(given)
     refuse_call(launcher[0], config)
-    start = str(model.model_name_or_path)
+    if of_eval.eval_use_vllm and (model.use_peft or run_args.adapter_name_or_path):
+        raise UsageError(f"--eval_use_vllm: {NO_ADAPTER_IN_VLLM} Each run of this recipe leaves an adapter.")
+    start = ["--model_name_or_path", str(model.model_name_or_path)]
+    if run_args.adapter_name_or_path:
+        start += ["--adapter_name_or_path", run_args.adapter_name_or_path]
     evaluate, evaluation = evaluation_command(given.benchmarks, of_eval, config.use_cpu, start)
     benchmarks = resolve(given.benchmarks)
     rule, arms = arms_of(given.arms, config)
@@ -156,12 +161,12 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
                 )
             )
     results = folder / BEFORE / evaluation["folder"]
-    before = [*evaluate, "--model_name_or_path", start, "--output_dir", str(results)]
+    before = [*evaluate, *start, "--output_dir", str(results)]
     return folder, plan, runs, before
 
 
 def evaluation_command(
-    benchmarks: list[str], options: Namespace, use_cpu: bool, start: str
+    benchmarks: list[str], options: Namespace, use_cpu: bool, start: list[str]
 ) -> tuple[list[str], dict[str, Any]]:
     """
     The command that evaluates any of the models; and its options, with the folder in which its results are kept apart
@@ -173,7 +178,7 @@ def evaluation_command(
         words += [f"--{name}", value]
     folder = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:8]
     if benchmarks:
-        [args] = parse([EvalArguments], [*words, "--model_name_or_path", start, "--output_dir", ""], "delta-trl eval")
+        [args] = parse([EvalArguments], [*words, *start, "--output_dir", ""], "delta-trl eval")
         read_benchmarks(args)
     return [sys.executable, "-m", "delta_trl", "eval", *words], {"options": given, "folder": folder}
 

@@ -29,10 +29,11 @@ def main(args: list[str]) -> None:
         flags.error(f"--num_processes {given.num_processes}: expected 1 or more")
     run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
     with mistakes():
-        source = model_of_recipe(model_args, training_args)
+        source = model_of_recipe(run_args, model_args, training_args)
         source.local_files_only = True
-        inputs = read_inputs(run_args, training_args, source)
-        adapter = get_peft_config(model_args)
+        asked = get_peft_config(model_args)
+        inputs = read_inputs(run_args, training_args, source, asked)
+        adapter = inputs.adapter or asked
         if inputs.config and adapter:
             with torch.device("meta"):  # its modules, without weights
                 model = AutoModelForCausalLM.from_config(inputs.config, trust_remote_code=source.trust_remote_code)

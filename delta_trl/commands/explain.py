@@ -55,7 +55,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
             warnings = tokenize(row, reader)
         except Exception as error:  # what tokenizers and chat templates raise has no common type
             where = f"{args.data}, line {row['line']}"
-            raise ValueError(f"{where}, does not fit {args.model_name_or_path}: {error}") from error
+            raise ValueError(f"{where}, does not fit {args.name}: {error}") from error
         for warning in warnings:
             logger.warning(f"{args.data}, {warning}")
     tokens = given_tokens(args.model(), rows, tokenizer, micro_batch_size=args.batch_size, progress=True)
@@ -78,7 +78,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
             record[name] = column[i, : len(ids)].tolist()
         records.append(record)
     write_records(records, output, step=0)
-    model = f"{args.model_name_or_path}, without training: the file as one rollout batch"
+    model = f"{args.name}, without training: the file as one rollout batch"
     return write_report(output, output / "report.html", settings={"model": model, "token_credit": repr(rule)})
 
 

@@ -15,6 +15,17 @@ from ..trainer.checks import checks_of_options, reader_of_run, refuse_too_few_ro
 from .recipe import RunArguments, UsageError, get_rewards
 
 
+# PEFT's names of options, and a recipe's. Modules that a pattern or PEFT's default stands for are not compared
+OF_LORA = {
+    "r": "lora_r",
+    "lora_alpha": "lora_alpha",
+    "lora_dropout": "lora_dropout",
+    "use_rslora": "use_rslora",
+    "use_dora": "use_dora",
+    "target_modules": "lora_target_modules",
+}
+
+
 @dataclass
 class Inputs:
     """
@@ -24,18 +35,20 @@ class Inputs:
         rewards (`list[Callable]`): The reward functions.
         datasets (`dict[str, Dataset]`): `train_dataset`, and `eval_dataset` if the run evaluates.
         config (`PretrainedConfig`): The model's; `None` if it is absent.
+        adapter (`PeftConfig`): That of the adapter that the run goes on with, if there is one, and it is not absent.
         warnings (`list[str]`): Of the checks.
-        absent (`list[str]`): The model and the data that are not on this machine.
+        absent (`list[str]`): The model, its adapter and the data that are not on this machine.
     """
 
     rewards: list[Callable]
     datasets: dict[str, Dataset]
     config: Any
+    adapter: Any
     warnings: list[str]
     absent: list[str]
 
 
-def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments) -> Inputs:
+def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments, new_adapter: Any = None) -> Inputs:
     """
     Load and check what a recipe names. Leaves out rows that cannot be graded, or have longer prompts than
     `max_prompt_length`.
@@ -44,22 +57,32 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
         run_args ([`RunArguments`]), args (`GRPOConfig`): The recipe.
         source ([`~evaluation.model.ModelArguments`]):
             Its model. With `local_files_only`, what is not on this machine is no error.
+        new_adapter (`PeftConfig`, *optional*): What the recipe's options of LoRA would make.
 
     Raises:
         ValueError, OSError, ImportError: For what cannot be loaded, or does not fit together.
     """
     rewards = get_rewards(run_args)
-    model = source.model_name_or_path
-    reader = None
     datasets = {}
     warnings = run_checks(checks_of_options(args, run_args.reward_funcs, run_args), refuses=True)
-    absent = []
-    try:
-        reader = reader_of_run(args, model, source.processor(), source.config())
-    except (OSError, ValueError):  # not on this machine, or broken
-        if not source.local_files_only or Path(model).is_dir():
-            raise
-        absent.append(model)
+    absent: list[str] = []
+
+    def unless_absent(name: str, load: Callable[[], Any]) -> Any:
+        try:
+            return load()
+        except (OSError, ValueError):  # not on this machine, or broken
+            if not source.local_files_only or Path(name).is_dir():
+                raise
+            absent.append(name)
+        return None
+
+    adapter = None
+    if path := source.adapter_name_or_path:
+        adapter = unless_absent(path, source.adapter_config)
+        if adapter and new_adapter:
+            refuse_other_options(path, adapter, new_adapter)
+    model = source.model_name_or_path
+    reader = unless_absent(model, lambda: reader_of_run(args, model, source.processor(), source.config()))
     for title, (of, split) in sources(run_args, args).items():
         name = of.dataset_name
         if source.local_files_only and not local_format(name) and not Path(name).exists():
@@ -79,7 +102,19 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
             refuse_too_few_rows(args, len(checked.dataset))
         warnings += checked.warnings
         datasets[title] = checked.dataset
-    return Inputs(rewards, datasets, reader and reader.config, warnings, absent)
+    return Inputs(rewards, datasets, reader and reader.config, adapter, warnings, absent)
+
+
+def refuse_other_options(name: str, adapter: Any, new_adapter: Any) -> None:
+    """Raise `UsageError` if the adapter with which a run goes on has other options of LoRA than the recipe."""
+    for option, of_recipe in OF_LORA.items():
+        asked = getattr(new_adapter, option)
+        trained = getattr(adapter, option, None)
+        if asked != trained and not (option == "target_modules" and isinstance(asked, str | None)):
+            raise UsageError(
+                f"{of_recipe}={asked!r}, but adapter_name_or_path={name!r} has {trained!r}, and goes on with it. Set "
+                "the same, or use_peft: false without any option of LoRA."
+            )
 
 
 def load_prepared(run_args: RunArguments, split: str) -> Dataset:

@@ -32,6 +32,9 @@ class RunArguments:
         dataset_name (`str`): Hub id, or a `.json`, `.jsonl`, `.csv` or `.parquet` file. Or a folder of such files.
         reward_funcs (`list[str]`): Names of rewards, or dotted paths of your own, `my_rewards.shorter`.
         reward_kwargs (`dict`, *optional*): Options by reward name. `{math_reward: {timeout: 3}}`.
+        adapter_name_or_path (`str`, *optional*):
+            Hub id or path of a PEFT adapter of the model, such as the `output_dir` of a run with `use_peft`. Training
+            goes on with it, and with its own LoRA options.
         dataset_config (`str`, *optional*): Configuration of a hub dataset.
         dataset_format (`str`, *optional*):
             How rows become `prompt` and `solution` or `tests`. The name of a public dataset's schema (see
@@ -62,6 +65,7 @@ class RunArguments:
     dataset_name: str
     reward_funcs: list[str]
     reward_kwargs: Mapping = field(default_factory=dict)
+    adapter_name_or_path: str | None = None
     dataset_config: str | None = None
     dataset_format: str | None = None
     dataset_train_split: str = "train"
@@ -129,25 +133,28 @@ def parse_recipe(
         args = ["--token_credit_kwargs", "{}", *args]  # the recipe's options are those of another rule
     kinds = [RunArguments, config_class or DeltaGRPOConfig, ModelConfig]
     run_args, training_args, model_args = parse(kinds, args, prog="delta-trl train")
-    refuse_untrainable(training_args, model_args)
+    refuse_untrainable(run_args, training_args, model_args)
     target = model_args.lora_target_modules
     if isinstance(target, str) and target.isidentifier():  # TRL makes a text, a pattern, of a list of one name
         model_args.lora_target_modules = [target]
     return run_args, training_args, model_args
 
 
-def refuse_untrainable(args: "DeltaGRPOConfig", model_args: "ModelConfig") -> None:
+def refuse_untrainable(run_args: RunArguments, args: "DeltaGRPOConfig", model_args: "ModelConfig") -> None:
     """Raise `UsageError` for options with which nothing would be trained, or something else than is meant."""
     name = model_args.model_name_or_path
     if not name:
         raise UsageError("`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path.")
     if Path(name, "adapter_config.json").is_file():
         raise UsageError(
-            f"model_name_or_path={name!r} is an adapter. Merge it with its model (PEFT's merge_and_unload), or train "
-            "a new one on that model."
+            f"model_name_or_path={name!r} is an adapter. To go on with it, name its model there, and set "
+            f"adapter_name_or_path={name!r}."
         )
     if of_lora := without_effect(model_args):
-        raise UsageError(f"{' '.join(of_lora)} All weights would be trained. Set `use_peft: true`.")
+        remedy = "All weights would be trained. Set `use_peft: true`."
+        if run_args.adapter_name_or_path:
+            remedy = "The adapter has options of its own."
+        raise UsageError(f"{' '.join(of_lora)} {remedy}")
     if args.max_steps <= 0 and args.num_train_epochs <= 0:
         raise UsageError(
             f"num_train_epochs={args.num_train_epochs:g}: nothing would be trained. Set it, or `max_steps`."
@@ -180,10 +187,13 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
         raise ValueError(f"reward_kwargs={run_args.reward_kwargs}: {error}.") from error
 
 
-def model_of_recipe(model_args: "ModelConfig", training_args: "DeltaGRPOConfig") -> ModelArguments:
-    """The model of a recipe, from which the commands load its tokenizer and its config."""
+def model_of_recipe(
+    run_args: RunArguments, model_args: "ModelConfig", training_args: "DeltaGRPOConfig"
+) -> ModelArguments:
+    """The model of a recipe, from which the commands load its tokenizer, its config and its adapter."""
     return ModelArguments(
         model_name_or_path=model_args.model_name_or_path,
+        adapter_name_or_path=run_args.adapter_name_or_path,
         model_revision=model_args.model_revision,
         trust_remote_code=training_args.trust_remote_code,
     )

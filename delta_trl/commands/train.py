@@ -4,9 +4,14 @@ import logging
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from accelerate import DistributedType
 from accelerate.logging import get_logger
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.utils.quantization_config import QuantizationConfigMixin
 from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
+from trl.trainer.utils import create_model_from_path
 
 from ..arguments.errors import mistakes
 from ..evaluation.model import ModelArguments
@@ -18,6 +23,10 @@ from ..trainer.trainer import DeltaGRPOTrainer
 from .folder import resume_from
 from .inputs import read_inputs
 from .recipe import RunArguments, get_environments, get_tools, model_of_recipe, parse_recipe
+
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 
 logger = get_logger(__name__)
@@ -55,13 +64,15 @@ def saved_model(output: str) -> str:
 
 def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig) -> DeltaGRPOTrainer:
     """The trainer of a recipe. Raises `ValueError`, `OSError` or `ImportError` for what does not fit together."""
-    source = model_of_recipe(model_args, training_args)
+    source = model_of_recipe(run_args, model_args, training_args)
+    peft_config = get_peft_config(model_args)
+    quantization = get_quantization_config(model_args)
     if training_args.process_index > 0:
         for room in ("data", "commands"):  # the first process says what is left out
             logging.getLogger(f"delta_trl.{room}").setLevel(logging.ERROR)
     with training_args.main_process_first():  # the other processes find its results in the cache
         # here mistakes are errors; the trainer itself only warns of them
-        inputs = read_inputs(run_args, training_args, source)
+        inputs = read_inputs(run_args, training_args, source, peft_config)
     ends = None
     if not isinstance(inputs.datasets["train_dataset"][0]["prompt"], str):  # a chat
         ends = end_turns(training_args, source)
@@ -72,15 +83,18 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
         "dtype": model_args.dtype,
         **(training_args.model_init_kwargs or {}),
     }
+    parts: dict[str, Any] = {"model": source.model_name_or_path}
+    parts |= {"peft_config": peft_config, "quantization_config": quantization}
+    if inputs.adapter:
+        model = model_with_adapter(source, training_args, quantization)
+        parts = {"model": model, "processing_class": source.processor()}
     trainer = DeltaGRPOTrainer(
-        model=model_args.model_name_or_path,
+        **parts,
         reward_funcs=inputs.rewards,
         args=training_args,
         **inputs.datasets,
         tools=get_tools(run_args) or None,
         environment_factory=get_environments(run_args),
-        quantization_config=get_quantization_config(model_args),
-        peft_config=get_peft_config(model_args),
     )
     model = trainer.accelerator.unwrap_model(trainer.model)
     refuse_missing_targets(model, getattr(model, "peft_config", {}).values())
@@ -90,6 +104,24 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
     if ends is not None:  # the saved model has them, too
         trainer.model.generation_config.eos_token_id = trainer.eos_token_ids
     return trainer
+
+
+def model_with_adapter(
+    source: ModelArguments, args: GRPOConfig, quantization: QuantizationConfigMixin | None
+) -> "PeftModel":
+    """
+    The model of a recipe with the adapter that the run goes on with, which is trainable. Loaded as TRL loads a model
+    and makes a new adapter.
+    """
+    options = {"trust_remote_code": args.trust_remote_code, **args.model_init_kwargs}
+    args.model_init_kwargs = None  # of which TRL would say that they are ignored
+    if quantization:
+        options["quantization_config"] = quantization
+    if args.distributed_state.distributed_type in (DistributedType.MULTI_GPU, DistributedType.DEEPSPEED):
+        options["device_map"] = None
+    model = create_model_from_path(source.model_name_or_path, **options)
+    # ZeRO-3 takes weights of one type only
+    return source.with_adapter(model, is_trainable=True, autocast_adapter_dtype=not is_deepspeed_zero3_enabled())
 
 
 def end_turns(args: GRPOConfig, source: ModelArguments) -> list[int] | None:

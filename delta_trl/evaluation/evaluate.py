@@ -19,6 +19,9 @@ from .generation import Generate, TransformersGenerator, VLLMGenerator
 from .results import finished, show, write_results
 
 
+NO_ADAPTER_IN_VLLM = "vLLM samples from whole models, see docs/recipes.md on merging an adapter."
+
+
 def main(args: list[str]) -> None:
     """Evaluate a model. Raises `UsageError` for a user's mistake."""
     (arguments,) = parse([EvalArguments], args, prog="delta-trl eval")
@@ -61,6 +64,8 @@ def evaluate(args: EvalArguments) -> list[str]:
 
 def read_benchmarks(args: EvalArguments) -> list[Problems]:
     """The benchmarks of an evaluation. Raises `ValueError`, `OSError` or `ImportError` for what does not fit."""
+    if args.use_vllm and (adapter := args.adapter()):
+        raise ValueError(f"{adapter!r} is an adapter: {NO_ADAPTER_IN_VLLM}")
     reader = replace(args.reader(), template=args.chat_template_kwargs)
     return [load_problems(name, benchmark, args, reader) for name, benchmark in resolve(args.benchmarks).items()]
 

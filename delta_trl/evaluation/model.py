@@ -5,6 +5,7 @@ For `--help`, the module imports nothing heavy: the methods do.
 """
 
 import copy
+import logging
 import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,9 +15,13 @@ from ..arguments.parser import documented
 
 
 if TYPE_CHECKING:
+    from peft import PeftModel
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from ..scoring.checks import Reader
+
+
+logger = logging.getLogger(__name__)
 
 
 @documented
@@ -28,12 +33,14 @@ class ModelArguments:
 
     Args:
         model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
+        adapter_name_or_path (`str`, *optional*): Hub id or path of a PEFT adapter to load on the model.
         model_revision, attn_implementation, trust_remote_code (*optional*): As in recipes.
         dtype (`str`, *optional*, defaults to `"auto"`): Type of the weights; `auto` is the checkpoint's.
         use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
     """
 
     model_name_or_path: str
+    adapter_name_or_path: str | None = None
     model_revision: str | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     attn_implementation: str | None = None
@@ -43,8 +50,15 @@ class ModelArguments:
 
     def __post_init__(self):
         """Raises `ValueError` for a path where nothing is, or a file."""
-        refuse_missing_path("model_name_or_path", self.model_name_or_path)
-        refuse_file("model_name_or_path", self.model_name_or_path)
+        for option in ("model_name_or_path", "adapter_name_or_path"):
+            if name := getattr(self, option):
+                refuse_missing_path(option, name)
+                refuse_file(option, name)
+
+    @property
+    def name(self) -> str:
+        """What messages call it: the adapter that is named, or else the model."""
+        return self.adapter_name_or_path or self.model_name_or_path
 
     @property
     def hub_options(self) -> dict:
@@ -54,26 +68,40 @@ class ModelArguments:
             "local_files_only": self.local_files_only,
         }
 
-    def is_adapter(self) -> bool:
+    def adapter(self) -> str | None:
+        """`adapter_name_or_path`, or the model's name if that is an adapter's; `None` without an adapter."""
+        if self.adapter_name_or_path:
+            return self.adapter_name_or_path
         from transformers.utils import find_adapter_config_file
 
-        found = find_adapter_config_file(
+        is_adapter = find_adapter_config_file(
             self.model_name_or_path,
             revision=self.model_revision,
             local_files_only=self.local_files_only,
         )
-        return found is not None
+        return self.model_name_or_path if is_adapter else None
 
-    def base(self) -> "ModelArguments":
-        """The model that an adapter belongs to, or the model itself."""
-        if not self.is_adapter():
-            return self
+    def adapter_config(self) -> Any:
+        """PEFT's config of the adapter; `None` without one."""
+        if not (adapter := self.adapter()):
+            return None
         from peft import PeftConfig
 
-        config = PeftConfig.from_pretrained(self.model_name_or_path, revision=self.model_revision)
+        return PeftConfig.from_pretrained(adapter, **self.adapter_options)
+
+    @property
+    def adapter_options(self) -> dict:
+        """`model_revision` is the adapter's where the model's name is."""
+        revision = None if self.adapter_name_or_path else self.model_revision
+        return {"revision": revision, "local_files_only": self.local_files_only}
+
+    def base(self) -> "ModelArguments":
+        """The model without its adapter."""
         base = copy.copy(self)
-        base.model_name_or_path = config.base_model_name_or_path
-        base.model_revision = None
+        base.adapter_name_or_path = None
+        if not self.adapter_name_or_path and (config := self.adapter_config()):
+            base.model_name_or_path = config.base_model_name_or_path
+            base.model_revision = None
         return base
 
     def config(self) -> "PretrainedConfig":
@@ -88,7 +116,7 @@ class ModelArguments:
         """The model without its weights, for checks of what it reads."""
         from ..scoring.checks import Reader
 
-        return Reader(self.model_name_or_path, self.processor(), self.config())
+        return Reader(self.name, self.processor(), self.config())
 
     def tokenizer(self) -> "PreTrainedTokenizerBase":
         processor = self.processor()
@@ -100,11 +128,13 @@ class ModelArguments:
 
         from ..scoring.checks import check_tokenizer
 
-        name = self.model_name_or_path
+        adapter = self.adapter()
+        name = adapter or self.model_name_or_path
+        options = self.hub_options | (self.adapter_options if adapter else {})
         try:
-            found = AutoProcessor.from_pretrained(name, padding_side="left", **self.hub_options)
+            found = AutoProcessor.from_pretrained(name, padding_side="left", truncation_side="left", **options)
         except (OSError, ValueError):
-            if not self.is_adapter():
+            if not adapter:
                 raise
             return self.base().processor()  # an adapter saved without its tokenizer
         check_tokenizer(found, name)
@@ -128,18 +158,42 @@ class ModelArguments:
         import torch
         from transformers import AutoModelForCausalLM
 
-        name = self.model_name_or_path
-        options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **self.hub_options}
-        if self.is_adapter():
-            from peft import AutoPeftModelForCausalLM
-
-            model = AutoPeftModelForCausalLM.from_pretrained(name, **options)
-        else:
-            model, found = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
-            if missing := sorted(found["missing_keys"]):
-                raise ValueError(
-                    f"{name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a "
-                    "causal language model with its LM head."
-                )
+        base = self.base()
+        name = base.model_name_or_path
+        options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **base.hub_options}
+        model, found = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
+        if missing := sorted(found["missing_keys"]):
+            raise ValueError(
+                f"{name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a "
+                "causal language model with its LM head."
+            )
+        if self.adapter():
+            model = self.with_adapter(model)
         accelerator = None if self.use_cpu else torch.accelerator.current_accelerator(check_available=True)
         return model.to(accelerator or "cpu").eval()
+
+    def with_adapter(self, model: "PreTrainedModel", **options: Any) -> "PeftModel":
+        """
+        The adapter on its base model, which gets rows of embeddings for tokens that only the adapter's tokenizer has,
+        as by PEFT's `AutoPeftModel`.
+
+        Args:
+            model (`PreTrainedModel`): That of `base`, which becomes part of the result.
+            **options: Of `PeftModel.from_pretrained`, such as `is_trainable`.
+        """
+        from peft import PeftModel
+
+        adapter = self.adapter()
+        base = self.base().model_name_or_path
+        vocabulary = len(self.tokenizer())
+        if vocabulary > model.get_input_embeddings().num_embeddings:
+            model.resize_token_embeddings(vocabulary)
+        adapted = PeftModel.from_pretrained(model, adapter, **self.adapter_options, **options)
+        config = adapted.peft_config["default"]
+        if config.base_model_name_or_path != base:
+            logger.warning(
+                f"{adapter!r} was trained on {config.base_model_name_or_path!r}, and is loaded on {base!r}. If that "
+                "is another model, its outputs mean little."
+            )
+            config.base_model_name_or_path = base  # with which it is saved
+        return adapted

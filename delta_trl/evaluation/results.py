@@ -140,7 +140,8 @@ def show(folder: Path, names: Sequence[str]) -> None:
     if len(rows) > 1:  # over problems: a benchmark weighs as much as it has
         rows["average (by problems)"] = numbers(np.concatenate(samples, axis=1), prompts)
     k = str(settings["num_generations"])  # as all other settings that are printed, the same for all benchmarks
-    print("{model_name_or_path}, temperature {temperature:g}, top-p {top_p:g}".format(**settings))
+    model = settings.get("adapter_name_or_path") or settings["model_name_or_path"]
+    print("{model}, temperature {temperature:g}, top-p {top_p:g}".format(model=model, **settings))
     lines = [
         ["benchmark", "problems", f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"]
     ]

@@ -23,7 +23,7 @@ from .reader import Run, read_run
 OUTCOMES = ("accuracy", "eval_reward", "training_reward", "training_reward_at_end")
 BENCHMARKS = "benchmarks"  # folder of a run with the results of `delta-trl eval`
 BEFORE = "before"  # folder of a comparison with those of the model that all runs begin with
-SHOWN = ("model_name_or_path", "dataset_name", "benchmarks", "seeds")  # at the head
+SHOWN = ("model_name_or_path", "adapter_name_or_path", "dataset_name", "benchmarks", "seeds")  # at the head
 
 
 def accuracy_in(folder: Path, evaluation: dict[str, Any]) -> float:

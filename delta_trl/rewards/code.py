@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..sandbox import Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
+from ..sandbox.grading import is_syntax_error
 from ..sandbox.unit_tests import METHOD, CallTests, Suite, Tests
 from .grader.extraction import REASONING_BEGINS, REASONING_ENDS, Completions
 from .reasoning import Log, begun_texts, graded_texts, no_log, refuse_ungradable
@@ -42,6 +43,7 @@ NO_BODY = re.compile(
 CODE_IN_PROMPT = re.compile(
     r"(?m:^)(?:from [\w.]+ import |import \w|(?:async )?def |class |@\w)(?:(?!```).)*", re.DOTALL
 )
+NO_PROGRAM = "no Python program"
 FENCED = r"(?m)^[ \t]*+(?:```|~~~)"
 
 
@@ -151,6 +153,12 @@ def last_program(blocks: list[Block], asked: set[str]) -> str:
     return max(reversed(blocks), key=rank)[1]
 
 
+def is_prose(text: str) -> bool:
+    """Whether a completion has no block, and does not begin as code does."""
+    answer = re.sub(TAG, "```", REASONING_ENDS.split(text)[-1])
+    return not re.search("```|~~~", answer) and not BEGINS_AS_CODE.match(answer)
+
+
 class CodeReward:
     r"""
     Unit tests as a reward.
@@ -246,7 +254,7 @@ class CodeReward:
             parsed = parse_tests(tests)
             program = extract_program(text, parsed, prompt)
             if program is None:
-                return 0.0, "no code"
+                return 0.0, NO_PROGRAM
             result = grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
         except TestsError as error:
             logger.warning("code_reward: tests that cannot be used: %.500r", str(error))  # it may quote the tests
@@ -254,7 +262,8 @@ class CodeReward:
         if not result.graded:
             return None, str(result)
         share = result.passed / result.total
-        return (share if self.partial_credit else float(share == 1)), str(result)
+        verdict = NO_PROGRAM if is_syntax_error(result.verdict) and is_prose(text) else str(result)
+        return (share if self.partial_credit else float(share == 1)), verdict
 
 
 @functools.cache

@@ -1,13 +1,19 @@
 """Grades a program against tests. The host holds the expected outputs; the jail sees programs and inputs."""
 
+import re
 from dataclasses import dataclass
 
+from .calls import FILE_NAME
 from .limits import Limits, Outcome
 from .local import Sandbox
 from .remote import RemoteSandbox
 from .unit_tests import CallTests, StdinTests, Suite, Tests, TestsError, load_report
 
 
+SYNTAX_ERROR = re.compile(r"\w+Error in line \d+")  # a verdict
+NOT_COMPILED = re.compile(  # the end of a traceback
+    rf'File "{FILE_NAME}", line (?P<line>\d+)\n(?:    .*\n)*(?P<name>(?:Syntax|Indentation|Tab)Error)\b'
+)
 MAX_TIMEOUTS = 2  # of one program; then its other tests count as failed
 VERDICTS = {
     True: "passed",
@@ -26,8 +32,8 @@ class Grade:
         passed (`int`): How many of the tests that ran have passed.
         total (`int`): How many tests there are.
         verdict (`str`):
-            "passed", or the first failure: "wrong answer", "exception", "timeout", "memory", "output limit", "killed".
-            "sandbox error" if the program could not be graded.
+            "passed", or the first failure: "wrong answer", "exception", "SyntaxError in line 3", "timeout", "memory",
+            "output limit", "killed". "sandbox error" if the program could not be graded.
         failed_test (`int`, *optional*): Number of the first test that failed, from 1.
     """
 
@@ -117,7 +123,7 @@ def grade_cases(
             verdicts.append("passed")
         else:
             result = sandbox.execute([tests.job(code, range(case, case + 1))], limits)
-            verdict: str = result.outcome
+            verdict = syntax_error(result.stderr) or str(result.outcome)
             if result.outcome is Outcome.OK:
                 verdict = "passed" if tests.passes_alone(result, case) else "wrong answer"
             verdicts.append(verdict)
@@ -125,6 +131,18 @@ def grade_cases(
             if verdicts[other] == "passed" and in_batch.get(other) is False:  # another answer alone
                 return grade_cases(sandbox, code, tests, limits, stop_at_failure, together=False)
     return summarize(verdicts, len(cases))
+
+
+def is_syntax_error(verdict: str) -> bool:
+    return SYNTAX_ERROR.fullmatch(verdict) is not None
+
+
+def syntax_error(stderr: bytes) -> str | None:
+    """
+    The verdict on a program that cannot be compiled; `None` for others. A program can forge it, and gains no reward.
+    """
+    found = NOT_COMPILED.search(stderr.decode("utf-8", "replace"))
+    return f"{found['name']} in line {found['line']}" if found else None
 
 
 def grade_suite(
@@ -139,7 +157,10 @@ def grade_suite(
     if "unusable" in report:
         raise TestsError(f"The tests cannot be used: {report['unusable']}")
     total = report.get("total", len(suite.units))
-    verdicts = [VERDICTS.get(one, "exception") for one in report.get("passed", [])]
+    verdicts = []
+    for name in report.get("passed", []):
+        is_verdict = name is not True and is_syntax_error(name)
+        verdicts.append(name if is_verdict else VERDICTS.get(name, "exception"))
     if result.outcome is not Outcome.OK:
         verdicts = [*verdicts[: total - 1], result.outcome]
     elif len(verdicts) < total and set(verdicts) <= {"passed"}:

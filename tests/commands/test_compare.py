@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from peft import LoraConfig
 
 from delta_trl.arguments.credit import CreditArguments
 from delta_trl.cli import main
@@ -120,7 +121,18 @@ def test_the_best_evidence_is_the_primary_outcome(words, primary, recipe):
     assert plan["outcomes"][-2:] == ["training_reward", "training_reward_at_end"]
 
 
+def test_the_model_before_training_has_its_adapter(recipe):
+    words = "--benchmarks train.jsonl --eval_reward tests.corpus.tiny.reward_letters --adapter_name_or_path adapter"
+    LoraConfig(base_model_name_or_path="model").save_pretrained("adapter")
+    _, plan, runs, before = read_call(["--config", recipe, *words.split()])
+    assert before[before.index("--adapter_name_or_path") + 1] == "adapter"
+    assert "adapter" in runs[0].train
+    assert "adapter" not in runs[0].evaluate  # what a run leaves is an adapter that knows its base
+    assert plan["settings"]["adapter_name_or_path"] == "adapter"
+
+
 MISTAKES = {
+    "--use_peft true --benchmarks train.jsonl --eval_use_vllm": "--eval_use_vllm: vLLM samples from whole models",
     "--seeds 0": "seeds=0: expected a whole number >= 1",
     "--arms none": "nothing to compare",
     "--arms none detla": "'delta'",

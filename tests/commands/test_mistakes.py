@@ -3,6 +3,8 @@ Mistakes that are silent in TRL, transformers and datasets, or that only our opt
 dry run name the option, and write nothing.
 """
 
+import json
+
 import pytest
 
 from delta_trl.cli import main
@@ -61,7 +63,11 @@ MISTAKES = {
     "--reward_funcs think_format_reward": "conversational: true",
     "--use_peft true --lora_target_modules q_proj v_porj": "'v_proj'",
     "--model_name_or_path ../model": "no such file or folder in",
-    "--model_name_or_path adapter": "is an adapter",
+    "--model_name_or_path adapter": "set adapter_name_or_path='adapter'",
+    "--adapter_name_or_path ./nowhere": "adapter_name_or_path='./nowhere': there is no such",
+    "--adapter_name_or_path model": "Can't find 'adapter_config.json' at 'model'",
+    "--adapter_name_or_path lora --lora_r 8": "lora_r=8 has no effect without use_peft. The adapter has options",
+    "--adapter_name_or_path lora --use_peft true --lora_r 4": "lora_r=4, but adapter_name_or_path='lora' has 8",
     "--dataset_name lists.jsonl --reward_funcs math_reward": "['2', 'two'], of type list",
     "--dataset_name empty.jsonl": "it has no rows",
     "--dataset_name absent.jsonl": "absent.jsonl: cannot be read",
@@ -103,6 +109,7 @@ def folder(tmp_path_factory):
         "empty.jsonl": "",
         "broken.jsonl": '{"prompt": "1+1="}\n{"prompt": \n',
         "adapter/adapter_config.json": "{}",
+        "lora/adapter_config.json": json.dumps({"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.05}),
         "twice.yaml": (folder / "run.yaml").read_text() + "max_steps: 3\n",
         "my_rewards.py": "def near(completions, solutions=None, scale=1, **kwargs): ...\nnumber = 3\n",
         "taken/checkpoint-7/note": "",
@@ -224,6 +231,9 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--reward_funcs math_reward tests.corpus.tiny.reward_letters",
         "--max_prompt_length 12 --column_mapping {solution:\x1fanswer}",
         "--use_peft true --lora_target_modules q_proj",
+        "--adapter_name_or_path lora",
+        "--adapter_name_or_path lora --use_peft true --lora_r 8",
+        "--adapter_name_or_path away/adapter",
         "--dataset_train_split train[:8]",
         "--gradient_checkpointing_kwargs {use_reentrant:\x1ffalse}",
     ],

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 import pandas as pd
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import AutoPeftModelForCausalLM, LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tokenizers import decoders
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config
@@ -24,6 +24,7 @@ from delta_trl.credit import make_rule
 from delta_trl.evaluation import results as results_module
 from delta_trl.evaluation.arguments import AuditArguments, EvalArguments, ExplainArguments
 from delta_trl.evaluation.generation import TransformersGenerator
+from delta_trl.evaluation.model import ModelArguments
 from delta_trl.scoring.prompts import prompt_ids
 
 from ..corpus import tiny
@@ -202,9 +203,9 @@ def test_declared_end_tokens(call, model, engine):
     LoraConfig(base_model_name_or_path="model").save_pretrained("adapter")
     options = {"use_vllm": True, "batch_size": 40}
     GenerationConfig(eos_token_id=[7, 8]).save_pretrained(model)
-    for name in ("model", "adapter"):
-        assert call(f"of-{name}", model_name_or_path=name, **options) == 0
-        assert engine.LLM.ends == [{1, 7, 8}]
+    assert call("of-model", **options) == 0
+    assert engine.LLM.ends == [{1, 7, 8}]
+    assert ModelArguments(model_name_or_path="adapter").generation_config().eos_token_id == [7, 8]
     Path("model/generation_config.json").unlink()
     config = Path("model/config.json")
     config.write_text(config.read_text().replace('"eos_token_id": 1', '"eos_token_id": 9'))
@@ -247,8 +248,8 @@ def test_the_context(call, model, capsys):
     assert read_samples("default")["length"].max() <= 11
 
 
-def test_an_adapter(call, model):
-    """Of a folder without its tokenizer. tests/audit has one that changes nothing."""
+def test_an_adapter(call, model, capsys):
+    """Of a folder without its tokenizer, with its base or on a model. tests/audit has one that changes nothing."""
     torch.manual_seed(1)
     config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
     get_peft_model(AutoModelForCausalLM.from_pretrained(model), config).save_pretrained("adapter")
@@ -258,6 +259,39 @@ def test_an_adapter(call, model):
         found[name] = read_samples(f"{name}-eval")["completion"].tolist()
     assert found["adapter"] != found["model"]
     assert len(found["model"]) == 10  # greedy samples of a problem are all equal: one is drawn
+    assert call("named", adapter_name_or_path="adapter", temperature=0) == 0
+    assert read_samples("named")["completion"].tolist() == found["adapter"]
+    assert capsys.readouterr().out.rpartition("adapter, temperature")[1]
+    assert call("vllm", adapter_name_or_path="adapter", use_vllm=True) == 2
+    assert "'adapter' is an adapter: vLLM samples from whole models" in capsys.readouterr().err
+
+
+def test_tokens_that_only_an_adapter_has(model):
+    """As with PEFT's AutoPeftModel, which loads the same weights."""
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_tokens(["<new>"])
+    base = AutoModelForCausalLM.from_pretrained(model)
+    base.resize_token_embeddings(len(tokenizer))
+    config = LoraConfig(target_modules=["q_proj"], modules_to_save=["embed_tokens"], task_type="CAUSAL_LM")
+    get_peft_model(base, config).save_pretrained("adapter")
+    tokenizer.save_pretrained("adapter")
+    expected = AutoPeftModelForCausalLM.from_pretrained("adapter").state_dict()
+    for model_name, adapter in (("adapter", None), ("model", "adapter")):
+        source = ModelArguments(model_name_or_path=model_name, adapter_name_or_path=adapter, use_cpu=True)
+        weights = source.model().state_dict()
+        assert all(torch.equal(weights[name], expected[name]) for name in expected if "original_module" not in name)
+
+
+def test_an_adapter_of_another_model_is_named(model, caplog):
+    """By its base's path, which is then corrected: it is saved with the model that it was trained on."""
+    config = LoraConfig(r=2, target_modules=["q_proj"], base_model_name_or_path="elsewhere")
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model), config)
+    adapted.peft_config["default"].base_model_name_or_path = "elsewhere"
+    adapted.save_pretrained("adapter")
+    names = {"model_name_or_path": "model", "adapter_name_or_path": "adapter"}
+    loaded = ModelArguments(**names, use_cpu=True).model()
+    assert "'adapter' was trained on 'elsewhere', and is loaded on 'model'" in caplog.text
+    assert loaded.peft_config["default"].base_model_name_or_path == "model"
 
 
 # --- what is finished is not done again ---

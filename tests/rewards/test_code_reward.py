@@ -130,21 +130,31 @@ def test_code_of_the_prompt_that_the_tests_ask_for_belongs_to_the_program():
     assert code_reward([completion], [tests], prompts=[prompt]) == [1.0]
 
 
+ONE_CALL = {"fn_name": "f", "inputs": [[1]], "outputs": [1]}
+
+
 def test_rewards_and_verdicts():
     rows = [
         (RIGHT, ADD, 1.0, "passed 2 of 2"),
         ([{"role": "assistant", "content": RIGHT}], json.dumps(ADD), 1.0, "passed 2 of 2"),
         ("```python\nprint(3)\n```", ADD, 0.0, "wrong answer on test 2 of 2"),
-        ("", ADD, 0.0, "no code"),
+        ("", ADD, 0.0, "no Python program"),
+        ("Add both, of course.", ADD, 0.0, "no Python program"),
+        ("x = 1\nprint(", ADD, 0.0, "SyntaxError in line 2 on test 1 of 2"),
+        ("```python\nx = 1\n\n  y = 2\n```", ADD, 0.0, "IndentationError in line 3 on test 1 of 2"),
+        ("```\ndef f(x)\n```", ONE_CALL, 0.0, "SyntaxError in line 1 on test 1 of 1"),
+        ("```\nx = 1\nf = (\n```", {"test": "assert f(1)"}, 0.0, "SyntaxError in line 2 on test 1 of 1"),
+        ("It is f.", {"test": "assert f(1)"}, 0.0, "no Python program"),
+        ("```python\neval('(')\n```", ADD, 0.0, "exception on test 1 of 2"),
         (RIGHT, {"inputs": []}, None, "unusable tests"),
         (RIGHT, {"test": "import no_such_module\nassert f(1)"}, None, "unusable tests"),
     ]
     completions, tests, wanted, verdicts = map(list, zip(*rows, strict=True))
     logged, metrics = {}, {}
     hooks = {"log_extra": logged.__setitem__, "log_metric": metrics.__setitem__}
-    assert code_reward(completions, tests, prompts=["p"] * 6, **hooks) == wanted
+    assert code_reward(completions, tests, prompts=["p"] * len(rows), **hooks) == wanted
     assert logged["code_verdict"] == verdicts
-    assert metrics == {"code_reward/ungraded": pytest.approx(1 / 3)}
+    assert metrics == {"code_reward/ungraded": pytest.approx(2 / len(rows))}
 
 
 def test_partial_credit_counts_functions_and_cases():

@@ -22,6 +22,7 @@ from .confinement import RESULT
 MODULE = "tests"  # names of the modules of the tests and of the program
 SOLUTION = "solution"
 TESTS_FILE = "/tests/test_solution.py"  # not where the program can write: tests put their folder first on the path
+NOT_COMPILED = re.compile(r"\(solution\.py, line (\d+)\)$")  # in the text of a SyntaxError of the program
 NAN = re.compile(r"(?<![a-z])(?:is_?)?nan", re.IGNORECASE)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CHECK = "check"  # what HumanEval's tests call their function
@@ -198,7 +199,9 @@ def outcome(action: Callable, *args: Any) -> bool | str:
     try:
         action(*args)
     except BaseException as error:
-        return type(error).__name__
+        name = type(error).__name__
+        line = NOT_COMPILED.search(str(error)) if isinstance(error, SyntaxError) else None
+        return f"{name} in line {line[1]}" if line else name
     return True
 
 
