@@ -81,7 +81,8 @@ class Evidence:
 
     Attributes:
         truth (`list[torch.Tensor]`): The outcome of each row by itself.
-        allowed (`float`): By how much an outcome may differ from it.
+        allowed (`dict[int, float]`):
+            By how much the log-probabilities alone (1), or a whole outcome (its length), may differ from it.
     """
 
     def __init__(
@@ -95,8 +96,10 @@ class Evidence:
         self.truth = self.alone()
         with rounding(eps):
             rounded = self.alone()
-        measured = NOISE * distance(rounded, self.truth)
-        self.allowed = min(max(LEAST * eps, measured), MOST)
+        self.allowed = {}
+        for n in (1, len(rounded)):
+            measured = NOISE * distance(rounded[:n], self.truth[:n])
+            self.allowed[n] = min(max(LEAST * eps, measured), MOST)
 
     def alone(self) -> list[torch.Tensor]:
         """The outcome of each row by itself."""
@@ -132,8 +135,9 @@ class Evidence:
 
     def compared(self, how: str, outcome: list[torch.Tensor]) -> Comparison:
         """An outcome, or only its log-probabilities, and the truth."""
-        difference = distance(outcome, self.truth[: len(outcome)])
-        return Comparison(f"{self.rows.name} {how} and each row alone", difference, self.allowed)
+        n = len(outcome)
+        difference = distance(outcome, self.truth[:n])
+        return Comparison(f"{self.rows.name} {how} and each row alone", difference, self.allowed[n])
 
     def padded(self) -> Comparison:
         """Log-probabilities of TRL's padded rows and the truth. Gradients in 16 bit differ by rounding alone."""
@@ -178,9 +182,10 @@ def comparisons(evidence: Evidence, stand_in: StandIn, causal: PreTrainedModel) 
         with _narrow_windows(causal):
             narrow = evidence.alone()
             difference = distance(evidence.outcome(stand_in), narrow)
-        yield Comparison("packed rows and each row alone, in narrow windows,", difference, evidence.allowed)
+        allowed = evidence.allowed[len(narrow)]
+        yield Comparison("packed rows and each row alone, in narrow windows,", difference, allowed)
         # otherwise the windows were not narrow
-        yield Comparison("rounding and narrow windows", evidence.allowed, distance(narrow, evidence.truth))
+        yield Comparison("rounding and narrow windows", allowed, distance(narrow, evidence.truth))
     yield reached(stand_in, layout)
 
 
