@@ -186,7 +186,18 @@ def coefficients(_: str, *names: str) -> str:
         for *_case, variants in measured(name):
             if one := variants.get("delta"):
                 shares.append(one["credit_seconds"] / one["seconds"]["median"])
-    return f"{min(shares):.1%} to {max(shares):.1%}"
+    return f"{min(shares):.2%} to {max(shares):.2%}"
+
+
+def beside_none(_: str, *names: str) -> str:
+    """By how much DelTA's time differs from that of `none`, from the least to the most."""
+    shares = []
+    for name in names:
+        for *_case, variants in measured(name):
+            if {"none", "delta"} <= variants.keys():
+                seconds = [variants[variant]["seconds"]["median"] for variant in ("delta", "none")]
+                shares.append(seconds[0] / seconds[1] - 1)
+    return f"{min(shares):+.0%} to {max(shares):+.0%}"
 
 
 def by_model(_: str, name: str) -> str:
@@ -334,7 +345,8 @@ def stability(_: str) -> str:
 FUNCTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
-        *(overhead, by_prompt, by_model, ratio, coefficients, graders, answers, contrasts, contrast, study),
+        *(overhead, by_prompt, by_model, ratio, coefficients, beside_none, graders, answers),
+        *(contrasts, contrast, study),
         *(audit, audit_count, token_gradients, stability, version, versions),
     )
 }

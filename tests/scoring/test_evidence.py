@@ -21,7 +21,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from trl import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
-from delta_trl.scoring import evidence, stand_in
+from delta_trl.scoring import evidence, layouts, stand_in
 from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
@@ -187,6 +187,7 @@ def test_scored_is_what_was_sampled(make_trainer, config):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_warning_says_by_how_much_padding_changes_a_model(make_trainer, caplog, dtype):
     """In 16 bit, the rounding of gradients is as large. It says nothing of log-probabilities."""
+    layouts.logger.warning_once.cache_clear()
     layout_of(make_trainer, sharp(qwen()).to(dtype))
     assert "padding moves" not in caplog.text
     layout_of(make_trainer, sharp(gpt2(), factor=4).to(dtype))
