@@ -12,12 +12,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..arguments.errors import in_users_code, mistakes
 from ..arguments.parser import parse
 from ..credit import TokenCredit, checked_credit
-from ..evaluation.arguments import AuditArguments
 from ..evaluation.benchmarks import find
 from ..evaluation.results import versions
 from ..files import write_atomically, write_json
 from ..scoring.standalone import given_tokens, rule_without_training
 from ..scoring.texts import TokenTexts
+from .arguments import AuditArguments
 from .labelled import LABELLED, LabelledData, rollout_batches
 from .statistics import SIDES, identification, marked_of
 from .table import POSITION, describe

@@ -30,8 +30,9 @@ from ..files import STATE, last_whole_checkpoint, read_json, write_json
 from ..report.compare_page import BEFORE, BENCHMARKS, OUTCOMES, write_outcomes
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.settings import as_json, without_secrets
+from .arguments import CompareArguments
 from .arms import arms_of
-from .recipe import CompareArguments, parse_recipe
+from .recipe import parse_recipe
 
 
 ATTEMPTS = 3  # of a run, each from its last checkpoint

@@ -10,12 +10,12 @@ from ..arguments.parser import parse
 from ..credit import Credit, checked_credit
 from ..data.completions import read_completions
 from ..data.records import token_columns, write_records
-from ..evaluation.arguments import ExplainArguments
 from ..report import write_report
 from ..scoring.checks import Reader, check_sequence
 from ..scoring.prompts import prompt_ids
 from ..scoring.standalone import given_tokens, rule_without_training
 from ..scoring.texts import TokenTexts
+from .arguments import ExplainArguments
 from .folder import refuse_another_run
 
 

@@ -6,8 +6,10 @@ from typing import Any
 from trl import TrlParser
 
 from ..arguments.credit import CreditArguments
-from ..evaluation.arguments import AuditArguments, EvalArguments, ExplainArguments
-from .recipe import CompareArguments, RunArguments
+from ..audit.arguments import AuditArguments
+from ..evaluation.arguments import EvalArguments
+from .arguments import CompareArguments, ExplainArguments
+from .recipe import RunArguments
 
 
 OPTIONS: dict[str, Any] = {

@@ -90,28 +90,6 @@ class RunArguments:
             )
 
 
-@documented
-@dataclass
-class CompareArguments:
-    """
-    Does a rule of token credit help on this recipe? Trains with the rule, without token credit, with the same weight
-    per side, and with the rule's weights at random tokens; then compares them in pairs of the same seed. All options
-    of `delta-trl train` hold for all arms; --eval_NAME is the option NAME of `delta-trl eval`. Called again, the
-    command goes on.
-
-    Args:
-        arms (`list[str]`, *optional*): Rules in place of these four, as in `none delta:lambda_max=1.5`.
-        seeds (`int`, *optional*, defaults to `3`): Number of seeds, from the recipe's on.
-        launcher (`str`, *optional*, defaults to `""`): As in "accelerate launch --config_file FILE".
-        benchmarks (`list[str]`, *optional*): What `delta-trl eval` samples after each run.
-    """
-
-    arms: list[str] | None = None
-    seeds: int = 3
-    launcher: str = ""
-    benchmarks: list[str] = field(default_factory=list)
-
-
 def parse_recipe(
     args: list[str], config_class: "type[DeltaGRPOConfig] | None" = None
 ) -> "tuple[RunArguments, DeltaGRPOConfig, ModelConfig]":

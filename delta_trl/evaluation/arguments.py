@@ -1,4 +1,4 @@
-"""The options of `delta-trl eval`, `explain` and `audit`. Imports nothing heavy, for `--help`."""
+"""The options of `delta-trl eval`. Imports nothing heavy, for `--help`."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -6,10 +6,6 @@ from typing import ClassVar
 from ..arguments.parser import Mapping, documented, read_mappings
 from ..arguments.values import NOT_NEGATIVE
 from .model import ModelArguments
-
-
-# Rules of an audit. They need a single forward pass. Exact gradients also need backward passes, and must be named
-AUDITED_RULES = ("delta", "delta:token_gradient=lm_head", "within_side", "random")
 
 
 @documented
@@ -63,55 +59,3 @@ class EvalArguments(ModelArguments):
         read_mappings(self, "column_mapping", "chat_template_kwargs", "vllm_kwargs")
         if self.temperature == 0:
             self.num_generations = 1
-
-
-@documented
-@dataclass(kw_only=True)
-class ExplainArguments(ModelArguments):
-    """
-    Options of `delta-trl explain`, with those of [`ModelArguments`].
-
-    Args:
-        data (`str`):
-            JSON lines such as {"prompt": "2+3=", "completion": "5", "reward": 1.0}. A prompt may be a list of chat
-            messages, a reward null where it is unknown. Completions of the same prompt are a group: their rewards
-            become advantages as in GRPO. With `token_ids` and `turns`, as a run records them, a tool's text gets no
-            credit: tokens whose turn is 0.
-        output_dir (`str`):
-            Where the records and the report go. They replace those that this command wrote there before; the folder
-            of a training run is refused.
-        token_credit (`str`, *optional*, defaults to `"delta"`):
-            One rule, with options after a colon: `delta:token_gradient=lm_head` or `your_module.YourRule`.
-        batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
-    """
-
-    data: str
-    output_dir: str
-    token_credit: str = field(default="delta", metadata={"aliases": ["--rule"]})
-    batch_size: int = 4
-
-
-@documented
-@dataclass(kw_only=True)
-class AuditArguments(ModelArguments):
-    """
-    An audit of rules of token credit, with the options of [`ModelArguments`].
-
-    Args:
-        benchmarks (`list[str]`): Names of labelled benchmarks, `name=source`, or paths of your own files.
-        token_credit (`list[str]`, *optional*):
-            Rules to audit, with options after a colon: `delta:token_gradient=full`.
-        output_dir (`str`): Where the scores and the results go.
-        num_prompts (`int`, *optional*, defaults to `96`): Prompts of each benchmark, drawn at random.
-        prompts_per_batch (`int`, *optional*, defaults to `16`): Prompts of a rollout batch; a rule sees them together.
-        seed (`int`, *optional*, defaults to `0`): Seed of the prompts and of random rules.
-        batch_size (`int`, *optional*, defaults to `32`): Completions in a forward pass.
-    """
-
-    benchmarks: list[str]
-    token_credit: list[str] = field(default_factory=lambda: list(AUDITED_RULES), metadata={"aliases": ["--rules"]})
-    output_dir: str
-    num_prompts: int = 96
-    prompts_per_batch: int = 16
-    seed: int = 0
-    batch_size: int = 32

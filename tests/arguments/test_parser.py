@@ -7,8 +7,8 @@ from trl import ModelConfig
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.arguments.parser import documented, parse, read_mappings
-from delta_trl.audit.audit import AuditArguments
-from delta_trl.commands.explain import ExplainArguments
+from delta_trl.audit.arguments import AuditArguments
+from delta_trl.commands.arguments import ExplainArguments
 from delta_trl.commands.recipe import RunArguments
 from delta_trl.evaluation.arguments import EvalArguments
 

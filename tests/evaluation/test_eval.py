@@ -18,11 +18,13 @@ from tokenizers import decoders
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config
 
 from delta_trl import DeltaGRPOConfig
+from delta_trl.audit.arguments import AuditArguments
 from delta_trl.cli import main
+from delta_trl.commands.arguments import ExplainArguments
 from delta_trl.commands.recipe import RunArguments
 from delta_trl.credit import make_rule
 from delta_trl.evaluation import results as results_module
-from delta_trl.evaluation.arguments import AuditArguments, EvalArguments, ExplainArguments
+from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.generation import TransformersGenerator
 from delta_trl.evaluation.model import ModelArguments
 from delta_trl.scoring.prompts import prompt_ids
