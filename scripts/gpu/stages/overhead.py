@@ -34,15 +34,17 @@ UNSLOTH = Setup(
 BFLOAT16 = replace(REAL, dtype="bfloat16")
 FEW = ("grpo", "delta")
 OTHERS = tuple(name for name in VARIANTS if name not in ("none", "delta", "every row"))
-CONTRASTLESS = replace(BFLOAT16, without_contrast=0.5)
+HALF = replace(BFLOAT16, without_contrast=0.5)
+QUARTERS = replace(BFLOAT16, without_contrast=0.75)
 FLASH = replace(BFLOAT16, attention="flash_attention_2")
 LORA_8B = replace(BFLOAT16, model="8b", tokens=1024, completions=32, lora=True)
 CASES = {  # by whether it is a dry run: setup, mode and variants
     False: {
         "0.6B in bfloat16": (BFLOAT16, "misaligned", (*FEW, "none")),  # by turns: which of the last two is faster?
-        "8B, LoRA": (LORA_8B, "misaligned", FEW),
+        "8B, LoRA": (LORA_8B, "misaligned", (*FEW, "none")),
+        "0.6B in bfloat16, half without contrast": (HALF, "misaligned", FEW),
+        "0.6B in bfloat16, three quarters without contrast": (QUARTERS, "misaligned", FEW),
         "4B, LoRA, a prompt of 500": (UNSLOTH, "misaligned", FEW),
-        "0.6B in bfloat16, half without contrast": (CONTRASTLESS, "misaligned", FEW),
         "0.6B": (REAL, "misaligned", (*FEW, "none")),
         "1.7B": (replace(REAL, model="1.7b", completions=32), "misaligned", FEW),
         "0.6B, one optimiser step": (REAL, "aligned", FEW),
