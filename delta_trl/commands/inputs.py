@@ -76,10 +76,11 @@ def read_inputs(run_args: RunArguments, args: GRPOConfig, source: ModelArguments
             absent.append(name)
         return None
 
-    adapter = None
-    if path := source.adapter_name_or_path:
-        adapter = unless_absent(path, source.adapter_config)
-        if adapter and new_adapter:
+    path = source.adapter_name_or_path
+    adapter = unless_absent(path, source.adapter_config) if path else None
+    if path and adapter:
+        warnings += source.warnings_of(adapter)
+        if new_adapter:
             refuse_other_options(path, adapter, new_adapter)
     model = source.model_name_or_path
     reader = unless_absent(model, lambda: reader_of_run(args, model, source.processor(), source.config()))

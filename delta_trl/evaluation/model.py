@@ -183,17 +183,22 @@ class ModelArguments:
         """
         from peft import PeftModel
 
-        adapter = self.adapter()
-        base = self.base().model_name_or_path
         vocabulary = len(self.tokenizer())
         if vocabulary > model.get_input_embeddings().num_embeddings:
             model.resize_token_embeddings(vocabulary)
-        adapted = PeftModel.from_pretrained(model, adapter, **self.adapter_options, **options)
+        adapted = PeftModel.from_pretrained(model, self.adapter(), **self.adapter_options, **options)
         config = adapted.peft_config["default"]
-        if config.base_model_name_or_path != base:
-            logger.warning(
-                f"{adapter!r} was trained on {config.base_model_name_or_path!r}, and is loaded on {base!r}. If that "
-                "is another model, its outputs mean little."
-            )
-            config.base_model_name_or_path = base  # with which it is saved
+        for warning in self.warnings_of(config):
+            logger.warning(warning)
+        config.base_model_name_or_path = self.base().model_name_or_path  # with which it is saved
         return adapted
+
+    def warnings_of(self, config: Any) -> list[str]:
+        """A warning if the adapter, of which this is PEFT's config, was trained on a model of another name."""
+        base = self.base().model_name_or_path
+        if config.base_model_name_or_path == base:
+            return []
+        return [
+            f"{self.adapter()!r} was trained on {config.base_model_name_or_path!r}, and is loaded on {base!r}. If that "
+            "is another model, its outputs mean little."
+        ]

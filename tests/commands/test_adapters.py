@@ -67,7 +67,7 @@ def test_a_recipe_trains_what_a_peft_model_in_python_trains(tmp_path):
     recipe.train()
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     model = PeftModel.from_pretrained(base, tmp_path / "adapter", is_trainable=True)
-    python = make_trainer(model, learning_rate=1e-2, beta=0.1)
+    python = make_trainer(model, learning_rate=1e-2, beta=0.1, output_dir=str(tmp_path / "python"))
     python.train()
     assert equal(adapter_of(recipe.model, "default"), adapter_of(python.model, "default"))
 

@@ -243,6 +243,14 @@ def test_what_is_no_mistake(call, words):
     assert code == 0, printed
 
 
+def test_an_adapter_of_another_model_is_named(folder, call):
+    (folder / "other").mkdir()
+    (folder / "other/adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "elsewhere"}')
+    code, printed = call("--adapter_name_or_path other", "--dry_run")
+    assert code == 0
+    assert "warning: 'other' was trained on 'elsewhere', and is loaded on 'model'" in printed
+
+
 def test_another_rule_does_not_get_the_recipes_options(folder, call):
     tiny.recipe(folder, "own", model_name_or_path="model", dataset_name="train.jsonl", output_dir="run",
                 token_credit_kwargs={"lambda_max": 1.5})  # fmt: skip

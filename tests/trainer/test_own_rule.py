@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from trl import GRPOTrainer
@@ -11,22 +12,23 @@ from trl import GRPOTrainer
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
+from delta_trl.credit.hidden_states import HiddenStates
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.report import read_run
 from delta_trl.trainer.credit_rule import choose_rule
 
 from ..corpus import tiny
 from ..documented import shown_module
-from ..trainers import logged, plain_forward, valid_tokens
+from ..trainers import logged, plain_forward, sharp, valid_tokens
 
 
 EXAMPLE = shown_module("my_credit.py")
 
 
-def example(name: str, **options) -> TokenCredit:
-    namespace = {"__name__": "my_credit"}
-    sys.modules["my_credit"] = type(sys)("my_credit")  # where dataclasses look
-    exec(EXAMPLE, namespace)
+def example(name: str, module: str = "my_credit", **options) -> TokenCredit:
+    namespace = {"__name__": module}
+    sys.modules[module] = type(sys)(module)  # where dataclasses look
+    exec(shown_module(f"{module}.py"), namespace)
     return namespace[name](**options)
 
 
@@ -53,6 +55,55 @@ def test_in_python(make_trainer, rollout):
     assert metrics["credit/raw_mean"] == pytest.approx([expected.mean().item()])
     trains = coefficients[valid & (batch["advantages"] != 0)]
     assert metrics["credit/coefficient_mean"] == pytest.approx([trains.mean().item()])
+
+
+# Two groups, of which the second one has no contrast
+MASK = torch.tensor([[1] * 5, [1] * 5, [1, 1, 1, 0, 0], [1] * 5])
+ADVANTAGES = torch.tensor([1.0, -1.0, 0.0, 0.0])
+GROUPS = torch.tensor([0, 0, 1, 1])
+
+
+def test_entropy_by_sign():
+    torch.manual_seed(0)
+    entropies = torch.rand(4, 5, dtype=torch.float64)
+    tokens = Tokens(MASK, MASK, ADVANTAGES, groups=GROUPS, entropies=entropies.float())
+    credit = example("EntropyBySign", "my_signals", winners=0.8, losers=0.3).of_rollout(tokens)
+    relative = entropies[:2] / entropies[:2].mean() - 1
+    expected = 1 + torch.tensor([[0.8], [0.3]]) * relative
+    torch.testing.assert_close(credit.weights[:10].double(), (expected / expected.mean()).flatten(), atol=1e-5, rtol=0)
+
+
+def test_spans_weigh_by_their_distance_from_the_other_side():
+    """Against plain loops in float64. A prefix that both sides share, in the same states, gets nothing."""
+    torch.manual_seed(0)
+    hidden = torch.randn(18, 6)
+    hidden[5:7] = hidden[0:2]
+    tokens = Tokens(MASK, MASK, ADVANTAGES, groups=GROUPS, hidden=HiddenStates([hidden]))
+    rule = example("SpanDistance", "my_signals", span=2)
+    credit = rule.of_rollout(tokens)
+    directions = torch.randn(6, 16, generator=torch.Generator().manual_seed(0)).double()
+    projected = np.asarray(hidden.double() @ directions)
+    spans = {side: [projected[side + i : side + min(i + 2, 5)] for i in (0, 2, 4)] for side in (0, 5)}
+
+    def distance(one: np.ndarray, other: np.ndarray) -> float:
+        ends = [np.stack([part.min(axis=0), part.max(axis=0)]) for part in (one, other)]  # two quantiles
+        return float(np.linalg.norm(ends[0] - ends[1]))
+
+    expected = []
+    for side, others in ((0, 5), (5, 0)):
+        for span in spans[side]:
+            expected += [min(distance(span, other) for other in spans[others])] * len(span)
+    expected = np.array(expected) / np.mean(expected)
+    np.testing.assert_allclose(credit.weights[:10].numpy(), expected, atol=1e-4)
+    assert credit.weights[[0, 1, 5, 6]].abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["EntropyBySign", "SpanDistance"])
+def test_published_signals_train(make_trainer, name):
+    trainer = make_trainer(sharp(), token_credit=example(name, "my_signals"))
+    trainer.train()
+    assert min(logged(trainer, "credit/coefficient_std")) > 0.01
+    assert logged(trainer, "credit/coefficient_mean") == pytest.approx([1.0, 1.0], abs=1e-4)
 
 
 def write_recipe(folder: Path) -> str:
