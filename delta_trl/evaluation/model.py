@@ -199,6 +199,6 @@ class ModelArguments:
         if config.base_model_name_or_path == base:
             return []
         return [
-            f"{self.adapter()!r} was trained on {config.base_model_name_or_path!r}, and is loaded on {base!r}. If that "
-            "is another model, its outputs mean little."
+            f"{self.adapter()!r} was trained on {config.base_model_name_or_path!r}, and is loaded on {base!r}. If "
+            "that is another model, its outputs mean little."
         ]
