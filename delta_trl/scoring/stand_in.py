@@ -41,7 +41,7 @@ BLOCK = 1024  # queries at a time of a row that is longer than its sliding windo
 @dataclass
 class PackedRows:
     """
-    Rows that follow each other in one.
+    Rows that are packed into one sequence.
 
     Args:
         lengths (`list[int]`): Tokens of each row, without a prompt that it shares.
@@ -96,14 +96,14 @@ class StandIn:
         repeated = torch.zeros_like(valid)  # tokens of a prompt that another row has, too
         if self.share_prompts:
             repeated = repeated_prompts(valid, input_ids, labels)
-        own = valid & ~repeated
-        lengths = own.sum(dim=1)
+        kept = valid & ~repeated
+        lengths = kept.sum(dim=1)
         shared = repeated.sum(dim=1)
         places = valid.new_ones(1, int(lengths.sum()))
         mask = places[None, None]  # of four dimensions: transformers hands it on to attention as it is
         rows = PackedRows(lengths.tolist(), shared.tolist(), mask)
         remaining = self.recorder.remaining
-        output = self._run_moved(own, places, positions, input_ids, labels, attention_mask=mask, rows=rows, **options)
+        output = self._run_moved(kept, places, positions, input_ids, labels, attention_mask=mask, rows=rows, **options)
         if len(rows.seen) == self.layers:
             return output
         # Some layer did not attend within rows, so the output is worth nothing: these rows run again, as TRL's
