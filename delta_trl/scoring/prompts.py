@@ -1,4 +1,4 @@
-"""What a model reads, and where it stops."""
+"""Prompt token ids and end tokens."""
 
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 from trl import GRPOConfig
