@@ -1,4 +1,7 @@
-"""DelTA token credit assignment (arXiv 2605.21467) for TRL's GRPOTrainer."""
+"""
+Token credit for TRL's `GRPOTrainer`: the advantage of a response becomes an advantage for each of its tokens. The
+default rule is DelTA (arXiv 2605.21467).
+"""
 
 from .version import __version__
 

@@ -38,12 +38,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def checkpoints(folder: Path) -> dict[int, Path]:
     """The checkpoints of a run by their optimiser steps, in order; whole or not."""
-    found = {}
+    by_step = {}
     for path in folder.glob("checkpoint-*"):
         step = path.name.removeprefix("checkpoint-")
         if step.isdecimal():
-            found[int(step)] = path
-    return dict(sorted(found.items()))
+            by_step[int(step)] = path
+    return dict(sorted(by_step.items()))
 
 
 def begin_checkpoint(folder: Path) -> None:

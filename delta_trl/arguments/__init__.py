@@ -1,1 +1,4 @@
-"""Reads the options of a call, from recipes and command lines, and imports what dotted paths name."""
+"""
+The options of a command: read from a recipe (YAML) and the command line, and checked. Options that name a user's own
+function by a dotted path are imported here.
+"""

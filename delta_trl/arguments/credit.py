@@ -28,7 +28,7 @@ class CreditArguments:
             Where hidden states are kept. They wait for the coefficients in `"device"` memory or in `"cpu"` memory.
             `"auto"` takes device memory if a tenth of it stays free, else main memory. Change it if memory runs out.
         trim_padding (`bool`, *optional*, defaults to `True`):
-            Run micro-batches without padding: their rows follow each other in one, or are moved to the left in models
+            Run micro-batches without padding: rows are packed into one sequence, or left-aligned and trimmed in models
             that cannot keep them apart. Losses are the same up to rounding. Where lengths differ, this takes a
             fraction of the time. Turn it off to compare bit for bit with `GRPOTrainer`. Text-only models.
         dynamic_sampling (`bool`, *optional*, defaults to `False`):

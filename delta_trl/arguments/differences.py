@@ -12,12 +12,12 @@ def differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
     """The settings that differ between two records, by dotted key: (value before, value now)."""
     old = flatten_dict(before)
     new = flatten_dict(now)
-    found = {}
+    changed = {}
     for key in {**old, **new}:
         values = (old.get(key), new.get(key))
         if values[0] != values[1] and values not in NO_OPTIONS:
-            found[key] = values
-    return found
+            changed[key] = values
+    return changed
 
 
 def in_words(differences: dict[str, tuple[Any, Any]]) -> str:

@@ -58,18 +58,18 @@ def refuse_file(option: str, name: str) -> None:
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
     """Raise `ValueError` if `factory` does not take these options (with the nearest one) or needs others, too."""
     signature = inspect.signature(factory)
-    known = [key for key in signature.parameters if not key.startswith("_")]
+    names = [key for key in signature.parameters if not key.startswith("_")]
     try:
         signature.bind(**dict.fromkeys(options))
     except TypeError as error:
-        hints = [nearest(option, known) for option in options if option not in known]
-        raise ValueError(f"{name}: {error}{''.join(hints)}; its options are {', '.join(known)}.") from error
+        hints = [nearest(option, names) for option in options if option not in names]
+        raise ValueError(f"{name}: {error}{''.join(hints)}; its options are {', '.join(names)}.") from error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The nearest known name in brackets, as a suggestion; an empty text if none is near. Ignores case."""
-    names = {one.lower(): one for one in known}
-    found = difflib.get_close_matches(name.lower(), names, n=1)
-    if not found:
+    names = {name_known.lower(): name_known for name_known in known}
+    nearest_names = difflib.get_close_matches(name.lower(), names, n=1)
+    if not nearest_names:
         return ""
-    return f" (did you mean {names[found[0]]!r}?)"
+    return f" (did you mean {names[nearest_names[0]]!r}?)"

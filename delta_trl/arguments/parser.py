@@ -83,19 +83,19 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
             action.type = as_mapping
     file = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     file.add_argument("--config")
-    given, words = file.parse_known_args(args)
+    config_flag, words = file.parse_known_args(args)
     if words and Path(words[0]).suffix in (".yaml", ".yml"):
         parser.error(f"{words[0]} stands alone: name a recipe as --config {words[0]}")
     with mistakes():
-        if given.config:
-            _check_file(given.config)
-            words += ["--config", given.config]  # TRL's parser knows no `--config=FILE.yaml`
+        if config_flag.config:
+            _check_file(config_flag.config)
+            words += ["--config", config_flag.config]  # TRL's parser knows no `--config=FILE.yaml`
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
         for options in arguments:
             check_options(options)
     if rest:
-        known = {action.dest for action in parser._actions}
-        unknown = [_named(word, known) for word in rest if word.startswith("--")]  # without their values
+        option_names = {action.dest for action in parser._actions}
+        unknown = [_named(word, option_names) for word in rest if word.startswith("--")]  # without their values
         problem = f"Unexpected words: {' '.join(rest)}. The option before them takes one value."
         if unknown:
             problem = f"Unknown option: {', '.join(unknown)}."
@@ -118,10 +118,10 @@ def _check_file(path: str) -> None:
             raise UsageError(f"{path}: the key {key!r} stands there {count} times. Keep one.")
 
 
-def _named(word: str, known: set[str]) -> str:
+def _named(word: str, option_names: set[str]) -> str:
     """An unknown option, with the one that is meant."""
     name = word.removeprefix("--").partition("=")[0].replace("-", "_")
-    return f"`{name}`{nearest(MEANT.get(name, name), known)}"
+    return f"`{name}`{nearest(MEANT.get(name, name), option_names)}"
 
 
 def documented(arguments: type) -> type:

@@ -113,8 +113,8 @@ def check_options(options: Any) -> None:
     an option means something else there. Raises `ValueError` like [`check_values`].
     """
     allowed = {**VALUES, **getattr(options, "allowed", {})}
-    given = {name: expected for name, expected in allowed.items() if getattr(options, name, None) is not None}
-    check_values(options, **given)
+    checked = {name: expected for name, expected in allowed.items() if getattr(options, name, None) is not None}
+    check_values(options, **checked)
 
 
 def check_values(options: Any, **allowed: Allowed) -> None:

@@ -42,8 +42,8 @@ def audit(args: AuditArguments) -> None:
     rules = {rule: rule_without_training(rule) for rule in args.token_credit}
     reader = args.reader()
     data = {}
-    for given in args.benchmarks:
-        name, labelled = find(given, LABELLED, LabelledData)
+    for benchmark in args.benchmarks:
+        name, labelled = find(benchmark, LABELLED, LabelledData)
         data[name] = rollout_batches(name, labelled, args, reader)
     folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
     model = args.model()
@@ -103,8 +103,8 @@ def score(
         except ValueError as error:
             raise ValueError(f"--token_credit {name}: {in_users_code(error) or error}") from error
         weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
-        for line, own in zip(lines, weights.split(lengths), strict=True):
-            line["scores"][name] = [float(f"{weight:.9g}") for weight in own.tolist()]
+        for line, of_completion in zip(lines, weights.split(lengths), strict=True):
+            line["scores"][name] = [float(f"{weight:.9g}") for weight in of_completion.tolist()]
     for line, length in zip(lines, lengths, strict=True):
         line["scores"][POSITION] = [-float(place) for place in range(length)]
     return lines
@@ -112,17 +112,17 @@ def score(
 
 def summarise(lines: list[dict], seed: int) -> dict:
     """The numbers of a benchmark: `rules`, by rule and side as [`identification`] gives them, and counts."""
-    found: dict[str, dict] = {rule: {} for rule in lines[0]["scores"]}
+    by_rule: dict[str, dict] = {rule: {} for rule in lines[0]["scores"]}
     for side, sign in SIDES.items():
         marked = marked_of(lines, sign)
         if not marked.marks:
             continue
         for rule, numbers in identification(marked, seed).items():
-            found[rule][side] = numbers
+            by_rule[rule][side] = numbers
     prompts = {line["prompt"] for line in lines}
     rewards = [line["reward"] for line in lines if line["reward"] is not None]
     return {
-        "rules": found,
+        "rules": by_rule,
         "prompts": len(prompts),
         "completions": len(lines),
         "mean_reward": float(np.mean(rewards)),

@@ -140,28 +140,28 @@ LABELLED["humanevalpack"] = LabelledData("bigcode/humanevalpack", read_humaneval
 
 def load_labelled(data: LabelledData) -> list[Labelled]:
     """Load and read labelled completions. Raises `ValueError` if that fails, and names the row."""
-    found: list[Labelled] = []
+    completions: list[Labelled] = []
     rows = load(data.source, data.config, data.split)
     for number, row in enumerate(rows, 1):
         try:
-            found += data.read(row)
+            completions += data.read(row)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             where = f"{data.source}, row {number}"
             columns = ", ".join(row)
             raise ValueError(f"{where}: {type(error).__name__}: {error}. It has {columns}.") from error
-    return found
+    return completions
 
 
 class UnfitError(ValueError):
     """Raised for a completion that cannot be audited with this model. Its message is a reason that is counted."""
 
 
-def to_row(one: Labelled, reader: Reader) -> Row:
+def to_row(labelled: Labelled, reader: Reader) -> Row:
     """
     Convert a labelled completion to a model's tokens. A tokenizer without a chat template reads a chat's texts.
 
     Args:
-        one (`Labelled`): The completion.
+        labelled (`Labelled`): The completion.
         reader ([`~scoring.checks.Reader`]): The model, with a fast tokenizer.
 
     Returns:
@@ -172,21 +172,21 @@ def to_row(one: Labelled, reader: Reader) -> Row:
         UnfitError: If it has no token, is too long, or a unit begins inside a token.
     """
     tokenizer = reader.tokenizer
-    text = prompt = one.prompt
+    text = prompt = labelled.prompt
     if not isinstance(prompt, str):
         text = "\n".join(str(message["content"]) for message in prompt)
     if not tokenizer.chat_template:
         prompt = text
     (ids_of_prompt,) = prompt_ids(tokenizer, [prompt])
-    encoded = tokenizer(one.completion, add_special_tokens=False, return_offsets_mapping=True)
+    encoded = tokenizer(labelled.completion, add_special_tokens=False, return_offsets_mapping=True)
     ids = encoded["input_ids"]
     if not ids_of_prompt or not ids:
         raise UnfitError("no token in prompt or completion")
     if len(ids_of_prompt) + len(ids) > reader.context:
         raise UnfitError(f"longer than the model's {reader.context:,} tokens")
     starts, ends = np.transpose(encoded["offset_mapping"])
-    if one.units:
-        unit_starts, unit_ends = np.transpose(one.units)
+    if labelled.units:
+        unit_starts, unit_ends = np.transpose(labelled.units)
         unit = np.searchsorted(unit_ends[:-1], starts, side="right")
         if (ends > unit_ends[unit]).any():
             raise UnfitError("a unit begins inside a token")
@@ -196,14 +196,14 @@ def to_row(one: Labelled, reader: Reader) -> Row:
         unit_ends = ends
         unit = np.arange(len(ids))
     is_marked = np.zeros(len(unit_ends), dtype=bool)
-    for start, end in one.marks:
+    for start, end in labelled.marks:
         is_marked |= (unit_starts < end) & (start < unit_ends)
     marked = np.intersect1d(unit, np.flatnonzero(is_marked))
     return {
         "prompt": text,
         "prompt_ids": ids_of_prompt,
         "token_ids": ids,
-        "reward": one.reward,
+        "reward": labelled.reward,
         "unit": unit.tolist(),
         "marked": marked.tolist(),
     }
@@ -227,15 +227,15 @@ def rollout_batches(name: str, data: LabelledData, args: Any, reader: Reader) ->
     """
     left_out: Counter = Counter()
     prompts: dict[str, list[Row]] = {}
-    for one in load_labelled(data):
+    for completion in load_labelled(data):
         try:
-            row = to_row(one, reader)
+            row = to_row(completion, reader)
         except UnfitError as reason:
             left_out[f"completions: {reason}"] += 1
             continue
         for problem in check_sequence(row["prompt_ids"], row["token_ids"], reader, f"{name}, a row"):
             raise ValueError(problem)
-        key = json.dumps(one.prompt)
+        key = json.dumps(completion.prompt)
         prompts.setdefault(key, []).append(row)
     groups = list(prompts.values())
     if data.siblings:

@@ -51,14 +51,14 @@ def marked_of(lines: list[dict], sign: int) -> Marked:
     texts = []
     for line in lines:
         units = np.unique(line["unit"])
-        own = np.isin(units, line["marked"])
+        is_marked = np.isin(units, line["marked"])
         is_side = np.sign(line["advantage"]) == sign
-        if not is_side or not own.any() or own.all():
+        if not is_side or not is_marked.any() or is_marked.all():
             continue
         for rule, of_tokens in line["scores"].items():
             of_units = pd.Series(of_tokens).groupby(line["unit"]).mean()
             scores.setdefault(rule, []).append(of_units.to_numpy())
-        marks.append(own)
+        marks.append(is_marked)
         texts.append(line["prompt"])
     prompts, _ = pd.factorize(pd.Series(texts, dtype=object))
     return Marked(scores, marks, prompts.tolist())

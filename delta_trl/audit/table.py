@@ -20,32 +20,32 @@ def describe(benchmarks: dict[str, dict]) -> str:
     """Counts and a table of the results of each benchmark, and what the numbers mean."""
     titles = [f"{side}: AUC (95 % interval), p" for side in SIDES]
     parts = []
-    for name, one in benchmarks.items():
+    for name, results in benchmarks.items():
         rows = [["rule", *titles]]
-        for rule, sides in one["rules"].items():
+        for rule, sides in results["rules"].items():
             cells = [_cell(sides.get(side)) for side in SIDES]
             rows.append([rule, *cells])
         parts.append(f"## {name}")
-        parts.append(_counts(one))
+        parts.append(_counts(results))
         parts.append(table(rows))
     return "\n\n".join([*parts, MEANING])
 
 
-def _counts(one: dict) -> str:
+def _counts(results: dict) -> str:
     """The size of a benchmark, and how much was left out."""
-    sizes = "{prompts:,} prompts, {completions:,} completions, mean reward {mean_reward:.3f}".format(**one)
-    left_out = [f"; left out: {count:,} {reason}" for reason, count in one["left_out"].items()]
+    sizes = "{prompts:,} prompts, {completions:,} completions, mean reward {mean_reward:.3f}".format(**results)
+    left_out = [f"; left out: {count:,} {reason}" for reason, count in results["left_out"].items()]
     return f"{sizes}{''.join(left_out)}."
 
 
-def _cell(found: dict | None) -> str:
-    if found is None:
+def _cell(numbers: dict | None) -> str:
+    if numbers is None:
         return ""
-    auc = found["auc"]
-    p = found["p"]
-    sign = SIGNS[found["chance"]]
+    auc = numbers["auc"]
+    p = numbers["p"]
+    sign = SIGNS[numbers["chance"]]
     ends = "too few prompts"
-    if found["interval"]:
-        ends = interval(found["interval"])
+    if numbers["interval"]:
+        ends = interval(numbers["interval"])
     shown = "< 0.001" if p < 0.001 else f"{p:.3f}"
     return f"{sign}{auc:.3f} ({ends}), {shown}"

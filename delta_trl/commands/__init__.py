@@ -1,1 +1,4 @@
-"""The commands `delta-trl train` (also as a dry run), `inspect` and `explain`. Others are in packages of their own."""
+"""
+The commands `delta-trl train`, `compare`, `inspect` and `explain`. `eval` and `audit` are in the packages `evaluation`
+and `audit`.
+"""

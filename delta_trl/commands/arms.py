@@ -38,6 +38,6 @@ def arms_of(words: Sequence[str] | None, recipe: CreditArguments) -> tuple[str, 
     changed = {"rule": rule, "rule_kwargs": options.get(rule, {})}
     options |= dict.fromkeys(CONTROLS, changed)
     arms = {word: options.get(word, {}) for word in words}
-    for word, own in arms.items():
-        make_rule(word, own)  # raises if there is no such rule
+    for word, kwargs in arms.items():
+        make_rule(word, kwargs)  # raises if there is no such rule
     return rule, arms

@@ -105,35 +105,35 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
     for option in OF_EVAL:
         is_flag = option.type is bool
         parser.add_argument(f"--eval_{option.name}", **({"nargs": "?", "const": "true"} if is_flag else {}))
-    given, of_eval, options = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
+    comparison, of_eval, options = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
     recipe = parse_recipe(options, RecipeConfig)
     run_args, config, model = recipe
     for name in OF_DATA:
         if value := getattr(run_args, name):
             setattr(of_eval, name, value if isinstance(value, str) else json.dumps(value))  # JSON is YAML
-    launcher = shlex.split(given.launcher) or [sys.executable]
-    check_options(given)
+    launcher = shlex.split(comparison.launcher) or [sys.executable]
+    check_options(comparison)
     refuse_call(launcher[0], config)
     if of_eval.eval_use_vllm and (model.use_peft or run_args.adapter_name_or_path):
         raise UsageError(f"--eval_use_vllm: {NO_ADAPTER_IN_VLLM} Each run of this recipe leaves an adapter.")
     start = ["--model_name_or_path", str(model.model_name_or_path)]
     if run_args.adapter_name_or_path:
         start += ["--adapter_name_or_path", run_args.adapter_name_or_path]
-    evaluate, evaluation = evaluation_command(given.benchmarks, of_eval, config.use_cpu, start)
-    benchmarks = resolve(given.benchmarks)
-    rule, arms = arms_of(given.arms, config)
+    evaluate, evaluation = evaluation_command(comparison.benchmarks, of_eval, config.use_cpu, start)
+    benchmarks = resolve(comparison.benchmarks)
+    rule, arms = arms_of(comparison.arms, config)
     outcomes = [*OUTCOMES]
-    if not given.benchmarks:
+    if not comparison.benchmarks:
         outcomes.remove("accuracy")
     if config.eval_strategy == "no":
         outcomes.remove("eval_reward")
     settings: dict[str, Any] = {}
-    for part in (given, *recipe):
+    for part in (comparison, *recipe):
         settings |= vars(part)
     of_evaluation = OF_DATA if config.eval_strategy == "no" else ()
     for name in ("output_dir", "benchmarks", *of_evaluation):
         del settings[name]
-    seeds = list(range(config.seed, config.seed + given.seeds))
+    seeds = list(range(config.seed, config.seed + comparison.seeds))
     plan = {
         "arms": arms,
         "rule": rule,
@@ -148,16 +148,16 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
     runs = []
     for seed in seeds:  # the arms of a seed before the next seed, so that whatever is finished is paired
         for arm, kwargs in arms.items():
-            own = folder / f"seed-{seed}" / arm
+            run_folder = folder / f"seed-{seed}" / arm
             credit = ["--token_credit", arm, "--token_credit_kwargs", json.dumps(kwargs)]  # JSON is YAML
-            results = own / BENCHMARKS / evaluation["folder"]
+            results = run_folder / BENCHMARKS / evaluation["folder"]
             runs.append(
                 SeedRun(
                     seed,
                     arm,
-                    own,
-                    train=[*train, *credit, "--seed", str(seed), "--output_dir", str(own)],
-                    evaluate=[*evaluate, "--model_name_or_path", str(own), "--output_dir", str(results)],
+                    run_folder,
+                    train=[*train, *credit, "--seed", str(seed), "--output_dir", str(run_folder)],
+                    evaluate=[*evaluate, "--model_name_or_path", str(run_folder), "--output_dir", str(results)],
                     results=[results / f"{name}.json" for name in benchmarks],
                 )
             )
@@ -173,15 +173,15 @@ def evaluation_command(
     The command that evaluates any of the models; and its options, with the folder in which its results are kept apart
     from those of other options. Raises `ValueError` for what it would refuse of the model that all runs begin with.
     """
-    given = {name.removeprefix("eval_"): value for name, value in vars(options).items() if value is not None}
+    eval_options = {name.removeprefix("eval_"): value for name, value in vars(options).items() if value is not None}
     words = ["--benchmarks", *benchmarks]
-    for name, value in {"use_cpu": str(use_cpu), **given}.items():
+    for name, value in {"use_cpu": str(use_cpu), **eval_options}.items():
         words += [f"--{name}", value]
-    folder = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:8]
+    folder = hashlib.sha256(json.dumps(eval_options, sort_keys=True).encode()).hexdigest()[:8]
     if benchmarks:
         [args] = parse([EvalArguments], [*words, *start, "--output_dir", ""], "delta-trl eval")
         read_benchmarks(args)
-    return [sys.executable, "-m", "delta_trl", "eval", *words], {"options": given, "folder": folder}
+    return [sys.executable, "-m", "delta_trl", "eval", *words], {"options": eval_options, "folder": folder}
 
 
 def refuse_call(program: str, config: RecipeConfig) -> None:
@@ -205,7 +205,7 @@ def begin(folder: Path, plan: dict[str, Any], runs: list[SeedRun]) -> None:
     path = folder / PLAN
     is_new = not path.is_file()
     if is_new:
-        held = ", ".join(one.name for one in folder.glob("*"))
+        held = ", ".join(path.name for path in folder.glob("*"))
     else:
         changed = differences(json.loads(path.read_text()), plan)
         held = in_words({name: both for name, both in changed.items() if not name.startswith(MAY_CHANGE)})

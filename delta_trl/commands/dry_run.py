@@ -24,10 +24,10 @@ def main(args: list[str]) -> None:
     flags = argparse.ArgumentParser("delta-trl train", add_help=False, allow_abbrev=False)
     flags.add_argument("--dry_run", "--dry-run", action="store_true")
     flags.add_argument("--num_processes", "--num-processes", type=int, default=int(os.environ.get("WORLD_SIZE", 1)))
-    given, args = flags.parse_known_args(args)
-    if given.num_processes < 1:
-        flags.error(f"--num_processes {given.num_processes}: expected 1 or more")
-    run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
+    plan_flags, args = flags.parse_known_args(args)
+    if plan_flags.num_processes < 1:
+        flags.error(f"--num_processes {plan_flags.num_processes}: expected 1 or more")
+    run_args, training_args, model_args = parse_recipe(args, plan_config(plan_flags.num_processes))
     with mistakes():
         source = model_of_recipe(run_args, model_args, training_args)
         source.local_files_only = True

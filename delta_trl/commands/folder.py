@@ -16,7 +16,7 @@ logger = get_logger(__name__)
 FINISHED = (STATE, "config.json", "adapter_config.json")  # of a run, or of a model
 
 
-def resume_from(given: str | None, output_dir: str) -> str | None:
+def resume_from(checkpoint: str | None, output_dir: str) -> str | None:
     """
     The checkpoint that `resume_from_checkpoint` means: the newest whole one under `output_dir`, a named one, or none.
     `true` without a checkpoint starts anew: launchers restart a process with the same command. So does a run that
@@ -27,9 +27,9 @@ def resume_from(given: str | None, output_dir: str) -> str | None:
     """
     folder = Path(output_dir)
     try:
-        goes_on = string_to_bool(given or "no")
+        goes_on = string_to_bool(checkpoint or "no")
     except ArgumentTypeError:
-        return given  # names a checkpoint
+        return checkpoint  # names a checkpoint
     if goes_on and (newest := newest_checkpoint(folder)):
         return str(newest)
     refuse_another_run(folder, FINISHED if goes_on else (*FINISHED, "checkpoint-*"))
@@ -40,14 +40,13 @@ def resume_from(given: str | None, output_dir: str) -> str | None:
 
 def refuse_another_run(folder: Path, names: tuple[str, ...] = (*FINISHED, SETTINGS, "checkpoint-*")) -> None:
     """Raise `UsageError` if a folder holds such files of a run or a model."""
-    found: list[Path] = []
+    written: list[Path] = []
     for name in names:
-        found += folder.glob(name)
-    if not found:
+        written += folder.glob(name)
+    if not written:
         return
     remedy = "Choose another folder"
     if last_whole_checkpoint(folder):
         remedy += ", or go on with its run (`delta-trl train --resume_from_checkpoint true`)"
-    raise UsageError(
-        f"output_dir={str(folder)!r} holds a run or a model ({found[0].name}), which would be written over. {remedy}."
-    )
+    held = f"a run or a model ({written[0].name})"
+    raise UsageError(f"output_dir={str(folder)!r} holds {held}, which would be written over. {remedy}.")

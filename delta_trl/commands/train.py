@@ -138,9 +138,9 @@ def end_turns(args: GRPOConfig, source: ModelArguments) -> list[int] | None:
     """
     tokenizer = source.tokenizer()
     declared = source.generation_config()
-    known = end_tokens(tokenizer, declared)
+    declared_ends = end_tokens(tokenizer, declared)
     ids = end_tokens(tokenizer, declared, chats=True)
-    if ids == known or stop_tokens(args):
+    if ids == declared_ends or stop_tokens(args):
         return None
     end = ids[-1]
     stop = {"eos_token_id": ids}
@@ -149,6 +149,6 @@ def end_turns(args: GRPOConfig, source: ModelArguments) -> list[int] | None:
     args.generation_kwargs = stop | (args.generation_kwargs or {})
     logger.warning(
         f"The chat template ends the assistant's turn with {tokenizer.decode([end])!r}, which the model does not "
-        f"declare as an end (that is {tokenizer.decode(known)!r}): both end a completion."
+        f"declare as an end (that is {tokenizer.decode(declared_ends)!r}): both end a completion."
     )
     return ids

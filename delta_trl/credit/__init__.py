@@ -1,6 +1,8 @@
 """
-Token credit assignment: torch only, independent of TRL. `coefficients.py` has DelTA's method, `rule.py` the interface
-of a rule of your own (docs/token_credit.md).
+A rule of token credit gives each token of a rollout batch a weight or an advantage. This package has the rules, and
+needs torch but not TRL.
+
+`coefficients.py` has DelTA's method, `rule.py` the interface of a rule of your own (docs/token_credit.md).
 """
 
 from .coefficients import coefficient_statistics, compare_centroids, token_coefficients

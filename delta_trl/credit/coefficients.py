@@ -1,5 +1,6 @@
 r"""
-DelTA token coefficients (arXiv 2605.21467, appendix H).
+DelTA's coefficients, one weight for each token (arXiv 2605.21467, appendix H). Tokens count more if their gradients
+are typical of their own side, winning or losing responses, and unlike those of the other side.
 
 A sequence-level policy gradient moves the parameters along M₊ μ₊ - M₋ μ₋, the advantage-weighted centroids of the
 token gradients of winning (A > 0) and losing (A < 0) responses. DelTA gives every token a coefficient by how much

@@ -1,1 +1,4 @@
-"""Datasets, and how their rows become `prompt` and `solution` or `tests`."""
+"""
+Loads datasets for training and evaluation, and gives them the columns `prompt` and `solution` or `tests`. Checks them
+against the rewards before a run begins.
+"""

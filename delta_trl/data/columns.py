@@ -44,8 +44,8 @@ def check_columns(dataset: Dataset, reward_funcs: Sequence[Callable], names: lis
     for reward, called in zip(reward_funcs, names, strict=True):
         signature = inspect.signature(reward)
         taken = signature.parameters.keys()
-        given = getattr(reward, "keywords", {})
-        for parameter in taken - passed.keys() - given.keys():
+        bound = getattr(reward, "keywords", {})
+        for parameter in taken - passed.keys() - bound.keys():
             near = nearest(parameter, passed.keys() - taken)
             if near:
                 warnings.append(f"{name} has no column {parameter!r}{near}: {called!r} gets its default.")
@@ -76,8 +76,8 @@ def refuse_rounded(value: Any, gold: Any, where: str) -> None:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
-        for one in value:
-            refuse_rounded(one, gold, where)
+        for item in value:
+            refuse_rounded(item, gold, where)
     elif isinstance(value, float) and abs(value) >= EXACT:
         held = str(gold)
         if str(value) in held or f"{value:.0f}" in held:

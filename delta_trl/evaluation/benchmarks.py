@@ -62,16 +62,18 @@ GROUPS = {
 }
 
 
-def find(given: str, known: dict[str, Any], own: Callable[[str], Any], groups: Iterable[str] = ()) -> tuple[str, Any]:
+def find(
+    word: str, known: dict[str, Any], of_file: Callable[[str], Any], groups: Iterable[str] = ()
+) -> tuple[str, Any]:
     """
-    A benchmark's name and data. `given` is a known name, `name=source` for its data from elsewhere, or the path of a
-    local file, of which `own` makes a benchmark. Raises `ValueError` for another name.
+    A benchmark's name and data. `word` is a known name, `name=source` for its data from elsewhere, or the path of a
+    local file, of which `of_file` makes a benchmark. Raises `ValueError` for another name.
     """
-    label, _, source = given.partition("=")
+    label, _, source = word.partition("=")
     if label in known:
         return label, replace(known[label], source=source or known[label].source)
-    if local_format(given):
-        return Path(given).stem, own(given)
+    if local_format(word):
+        return Path(word).stem, of_file(word)
     names = [*known, *groups]
     raise ValueError(
         f"Unknown benchmark {label!r}{nearest(label, names)}. Expected one of {', '.join(names)}, `name=source`, or "
@@ -87,8 +89,8 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
     """
     chosen: dict[str, Benchmark] = {}
     for name in names:
-        for given in GROUPS.get(name, [name]):
-            label, benchmark = find(given, BENCHMARKS, Benchmark, GROUPS)
+        for word in GROUPS.get(name, [name]):
+            label, benchmark = find(word, BENCHMARKS, Benchmark, GROUPS)
             if label in chosen:
                 raise ValueError(f"The benchmark {label!r} is named twice.")
             chosen[label] = benchmark

@@ -111,7 +111,7 @@ def call_reward(
     if not isinstance(prompts[0], str):
         completions = [[{"role": "assistant", "content": text}] for text in texts]
     logged: dict[str, list] = {}
-    given = {  # a column cannot replace one of these
+    passed = {  # a column cannot replace one of these
         "prompts": prompts,
         "completions": completions,
         "completion_ids": ids,
@@ -119,5 +119,5 @@ def call_reward(
         "log_extra": lambda column, values: logged.update({column: list(values)}),
         "log_metric": lambda *_: None,
     }
-    result = reward(**columns | given)
+    result = reward(**columns | passed)
     return asyncio.run(result) if is_async_callable(reward) else result, logged

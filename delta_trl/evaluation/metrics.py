@@ -52,8 +52,8 @@ def bootstrap_interval(values: pd.Series) -> tuple[float, float]:  # (P,)
     """
     if no_interval(values):
         return math.nan, math.nan
-    found = values.dropna()
-    by_prompt = found.groupby(found.index, sort=False).agg(["sum", "count"]).to_numpy()
+    scored = values.dropna()
+    by_prompt = scored.groupby(scored.index, sort=False).agg(["sum", "count"]).to_numpy()
     rng = np.random.default_rng(0)
     means = []
     for _ in range(RESAMPLES):
@@ -65,7 +65,7 @@ def bootstrap_interval(values: pd.Series) -> tuple[float, float]:  # (P,)
 
 def no_interval(values: pd.Series) -> str:
     """Why values have no interval: it would be far too narrow. Empty if they have one."""
-    found = values.dropna()
-    if found.index.nunique() < ENOUGH:
+    scored = values.dropna()
+    if scored.index.nunique() < ENOUGH:
         return f"fewer than {ENOUGH} prompts"
-    return "all are equal" if np.ptp(found) <= ROUNDING else ""
+    return "all are equal" if np.ptp(scored) <= ROUNDING else ""

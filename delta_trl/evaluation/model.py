@@ -132,13 +132,13 @@ class ModelArguments:
         name = adapter or self.model_name_or_path
         options = self.hub_options | (self.adapter_options if adapter else {})
         try:
-            found = AutoProcessor.from_pretrained(name, padding_side="left", truncation_side="left", **options)
+            processor = AutoProcessor.from_pretrained(name, padding_side="left", truncation_side="left", **options)
         except (OSError, ValueError):
             if not adapter:
                 raise
             return self.base().processor()  # an adapter saved without its tokenizer
-        check_tokenizer(found, name)
-        return found
+        check_tokenizer(processor, name)
+        return processor
 
     def generation_config(self) -> "GenerationConfig":
         """What generation_config.json declares, or config.json where there is none, as for transformers' models."""
@@ -161,8 +161,8 @@ class ModelArguments:
         base = self.base()
         name = base.model_name_or_path
         options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **base.hub_options}
-        model, found = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
-        if missing := sorted(found["missing_keys"]):
+        model, loading_info = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
+        if missing := sorted(loading_info["missing_keys"]):
             raise ValueError(
                 f"{name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a "
                 "causal language model with its LM head."

@@ -62,13 +62,13 @@ def _naming(path: Path) -> Iterator[None]:
 
 def versions() -> dict[str, str]:
     """The versions of what samples and scores, as far as it is installed; of rewards and sandbox, a hash of each."""
-    found = {one.name: one.version for one in distributions() if one.name in PACKAGES}
+    version_of = {installed.name: installed.version for installed in distributions() if installed.name in PACKAGES}
     package = Path(__file__).parents[1]
     for room in ("rewards", "sandbox"):
         files = sorted((package / room).rglob("*.py"))
         code = b"".join(map(Path.read_bytes, files))
-        found[room] = hashlib.sha256(code).hexdigest()[:16]
-    return found
+        version_of[room] = hashlib.sha256(code).hexdigest()[:16]
+    return version_of
 
 
 def finished(folder: Path, name: str, settings: dict) -> bool:
@@ -145,19 +145,19 @@ def show(folder: Path, names: Sequence[str]) -> None:
     lines = [
         ["benchmark", "problems", f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"]
     ]
-    for name, one in rows.items():
-        problems = str(one["problems"])
-        if one["scored_problems"] < one["problems"]:
-            problems = f"{one['scored_problems']} of {problems}"
+    for name, row in rows.items():
+        problems = str(row["problems"])
+        if row["scored_problems"] < row["problems"]:
+            problems = f"{row['scored_problems']} of {problems}"
         cells = [
             name,
             problems,
-            mean(one["avg_at_k"]),
-            one["no_interval"] or interval(one["interval"]),
-            mean(one["pass_at_k"][k]),
-            f"{one['truncated']:.1%}",
-            f"{one['mean_length']:.0f}",
-            str(one["unscored"]),
+            mean(row["avg_at_k"]),
+            row["no_interval"] or interval(row["interval"]),
+            mean(row["pass_at_k"][k]),
+            f"{row['truncated']:.1%}",
+            f"{row['mean_length']:.0f}",
+            str(row["unscored"]),
         ]
         lines.append(cells)
     print(table(lines))

@@ -83,12 +83,12 @@ def power(shift: float, df: int, p: float) -> float:
     s = np.linspace(0.0, most, 4001)[1:]
     log_density = (df - 1) * np.log(s) - df * s**2 / 2
     density = np.exp(log_density - log_density.max())
-    found = []
+    shares = []
     for least in critical_t(p, df) * s:  # the distance from 0 that is found
         above = NORMAL.cdf(shift - least)
         below = NORMAL.cdf(-shift - least)
-        found.append(above + below)
-    return float(np.average(found, weights=density))
+        shares.append(above + below)
+    return float(np.average(shares, weights=density))
 
 
 @cache
@@ -142,8 +142,8 @@ def pair(values: dict[str, Sequence[float]], rule: str) -> list[Paired]:
     pairs = []
     for arm, by_seed in differences.items():
         pairs.append(Paired(arm, by_seed.tolist(), *t_test(by_seed)))
-    corrected = holm([one.p for one in pairs])
-    return [replace(one, p=p) for one, p in zip(pairs, corrected, strict=True)]
+    corrected = holm([paired.p for paired in pairs])
+    return [replace(paired, p=p) for paired, p in zip(pairs, corrected, strict=True)]
 
 
 def conclusion(rule: str, pairs: Sequence[Paired], values: dict[str, Sequence[float]]) -> str:
@@ -151,15 +151,15 @@ def conclusion(rule: str, pairs: Sequence[Paired], values: dict[str, Sequence[fl
     better_or_worse = []
     unclear = []
     says = []
-    for one in pairs:
-        arm = one.arm
+    for paired in pairs:
+        arm = paired.arm
         if arm in IN_WORDS:
             arm += f" ({IN_WORDS[arm]})"
-        if math.isnan(one.p):
-            says.append(f"{rule} minus {arm} is {one.mean:+.3f} for every seed, so there is nothing to test by.")
-        elif one.p <= LEVEL:
-            direction = "better" if one.mean > 0 else "worse"
-            better_or_worse.append(f"{direction} than {arm} by {abs(one.mean):.3f}")
+        if math.isnan(paired.p):
+            says.append(f"{rule} minus {arm} is {paired.mean:+.3f} for every seed, so there is nothing to test by.")
+        elif paired.p <= LEVEL:
+            direction = "better" if paired.mean > 0 else "worse"
+            better_or_worse.append(f"{direction} than {arm} by {abs(paired.mean):.3f}")
         else:
             unclear.append(arm)
     if better_or_worse:
@@ -167,7 +167,7 @@ def conclusion(rule: str, pairs: Sequence[Paired], values: dict[str, Sequence[fl
     if unclear:
         says.append(f"No clear difference between {rule} and {', or '.join(unclear)}.")
     seeds = len(pairs[0].by_seed)
-    spread = math.sqrt(np.var([one.by_seed for one in pairs], axis=1, ddof=1).mean())
+    spread = math.sqrt(np.var([paired.by_seed for paired in pairs], axis=1, ddof=1).mean())
     if spread > ROUNDING:
         seen = visible_difference(spread, seeds, len(pairs))
         says.append(f"With {seeds} seeds, a true difference of {seen:.2g} is seen in 8 of 10 comparisons.")
@@ -181,7 +181,7 @@ def conclusion(rule: str, pairs: Sequence[Paired], values: dict[str, Sequence[fl
 
 def small_difference(values: dict[str, Sequence[float]]) -> float:
     """`SMALL` for shares, else a tenth of the range of all values."""
-    found = np.array(list(values.values()))
-    if found.min() >= 0 and found.max() <= 1:
+    of_runs = np.array(list(values.values()))
+    if of_runs.min() >= 0 and of_runs.max() <= 1:
         return SMALL
-    return float(np.ptp(found)) / 10
+    return float(np.ptp(of_runs)) / 10

@@ -1,4 +1,7 @@
-"""See what token credit does to a run: `delta-trl inspect`, and [`token_heatmap`] for notebooks."""
+"""
+`delta-trl inspect`: a run's curves, and completions whose tokens are shaded by their credit, as one HTML file.
+[`token_heatmap`] shows the same in notebooks.
+"""
 
 from .heatmap import TokenHeatmap, token_heatmap
 from .page import write_report

@@ -47,33 +47,33 @@ def reached_before(folder: Path, runs: Sequence[Run], evaluation: dict[str, Any]
         for key in run.evaluations:
             evaluated.append(run.logged(key).get(0, math.nan))
     accuracy = accuracy_in(folder / BEFORE, evaluation)
-    found = {"accuracy": accuracy, "eval_reward": pd.Series(evaluated, dtype=float).mean()}
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    reached = {"accuracy": accuracy, "eval_reward": pd.Series(evaluated, dtype=float).mean()}
+    return {name: value for name, value in reached.items() if not math.isnan(value)}
 
 
 def outcomes_of(run: Run, names: Sequence[str], evaluation: dict[str, Any]) -> dict[str, float]:
     """
     What a finished run reached, by the names of `OUTCOMES`. Raises `UsageError` if it did not measure one of `names`.
     """
-    found = {}
+    reached = {}
     rewards = run.logged("reward")
     if len(rewards):
         tenth = math.ceil(len(rewards) / 10)
-        found["training_reward"] = rewards.mean()
-        found["training_reward_at_end"] = rewards.tail(tenth).mean()
+        reached["training_reward"] = rewards.mean()
+        reached["training_reward_at_end"] = rewards.tail(tenth).mean()
     if run.evaluations:
         last = [run.logged(key).iloc[-1] for key in run.evaluations]
-        found["eval_reward"] = np.mean(last)
+        reached["eval_reward"] = np.mean(last)
     accuracy = accuracy_in(run.path / BENCHMARKS, evaluation)
     if not math.isnan(accuracy):
-        found["accuracy"] = accuracy
-    missing = [name for name in names if name not in found]
+        reached["accuracy"] = accuracy
+    missing = [name for name in names if name not in reached]
     if missing:
         raise UsageError(
             f"{run.path} measured no {', '.join(missing)}. Lower logging_steps or eval_steps, and compare in another "
             "folder."
         )
-    return {name: float(found[name]) for name in names}
+    return {name: float(reached[name]) for name in names}
 
 
 def minutes_of(run: Run) -> float:
@@ -114,7 +114,7 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
     elif len(seeds) < 2:
         says = "One seed cannot tell a difference from chance. Compare three or more."
     else:
-        judged = {arm: found[primary].tolist() for arm, found in reached.items()}
+        judged = {arm: by_seed[primary].tolist() for arm, by_seed in reached.items()}
         pairs = pair(judged, rule)
         says = f"Judged by {primary}: {conclusion(rule, pairs, judged)}"
         tables.append(differences(primary, rule, pairs))
@@ -135,9 +135,9 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         "seeds": seeds,
         "left_out": left_out,
         "before": before,
-        "means": {arm: found.mean().to_dict() for arm, found in reached.items()},
-        "reached": {arm: found.to_dict("list") for arm, found in reached.items()},
-        "differences": [{**asdict(one), "p": number(one.p)} for one in pairs],
+        "means": {arm: by_seed.mean().to_dict() for arm, by_seed in reached.items()},
+        "reached": {arm: by_seed.to_dict("list") for arm, by_seed in reached.items()},
+        "differences": [{**asdict(paired), "p": number(paired.p)} for paired in pairs],
     }
     write_json(content, folder / "compare.json")
     curves = arms_plot(runs, in_evaluation=primary == "eval_reward")
@@ -172,19 +172,19 @@ def means(
     """The table of what the model and each arm reached, and how long a run took."""
     rows = [["arm", *names, "minutes"]]
     if before:
-        known = [mean(before[name]) if name in before else "" for name in names]
-        rows.append(["before training", *known, ""])
-    for arm, found in reached.items():
+        cells = [mean(before[name]) if name in before else "" for name in names]
+        rows.append(["before training", *cells, ""])
+    for arm, by_seed in reached.items():
         minutes = np.mean([minutes_of(run) for run in runs[arm]])
-        rows.append([arm, *map(mean, found.mean()), f"{minutes:.1f}"])
+        rows.append([arm, *map(mean, by_seed.mean()), f"{minutes:.1f}"])
     return rows
 
 
 def differences(primary: str, rule: str, pairs: Sequence[Paired]) -> list[list[str]]:
     """The table of paired differences."""
     rows = [[primary, "difference", "95 % interval, uncorrected", "p, corrected"]]
-    for one in pairs:
-        low = one.mean - one.half
-        high = one.mean + one.half
-        rows.append([f"{rule} - {one.arm}", f"{one.mean:+.3f}", f"{low:+.3f} to {high:+.3f}", one.test])
+    for paired in pairs:
+        low = paired.mean - paired.half
+        high = paired.mean + paired.half
+        rows.append([f"{rule} - {paired.arm}", f"{paired.mean:+.3f}", f"{low:+.3f} to {high:+.3f}", paired.test])
     return rows

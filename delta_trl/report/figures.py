@@ -52,7 +52,7 @@ class Axis:
         span = self.high - self.low
         rough = max(least_step, span / count)
         power = 10.0 ** math.floor(math.log10(rough))
-        factor = next(one for one in (1, 2, 5, 10) if one * power >= rough)
+        factor = next(round_value for round_value in (1, 2, 5, 10) if round_value * power >= rough)
         step = factor * power
         first = math.ceil(self.low / step)
         last = math.floor(self.high / step)
@@ -152,8 +152,8 @@ class Differences:
 def differences_plot(outcome: str, rule: str, pairs: Sequence[Paired]) -> Differences:
     """The differences between a rule and the other arms, by seed."""
     ends = [0.0]
-    for one in pairs:
-        ends += [*one.by_seed, one.mean - one.half, one.mean + one.half]
+    for paired in pairs:
+        ends += [*paired.by_seed, paired.mean - paired.half, paired.mean + paired.half]
     margin = max(np.ptp(ends), 0.01) / 20
     across = Axis(min(ends) - margin, max(ends) + margin, LEFT, WIDTH - RIGHT)
     caption = "a dot for each seed; the bar is the mean with its 95 % interval, uncorrected"
@@ -169,10 +169,10 @@ def coefficients_plot(tokens: pd.DataFrame) -> Plot | None:
     last = tokens.position.max()
     lines = []
     for name, side in (("winners", 1), ("losers", -1)):
-        own = tokens[tokens.side == side]
-        place = ((own.position - 1) * BINS // last).rename("bin")
-        bins = own.groupby(place)
-        of_steps = own.groupby([place, own.step]).coefficient.mean().groupby("bin")
+        of_side = tokens[tokens.side == side]
+        place = ((of_side.position - 1) * BINS // last).rename("bin")
+        bins = of_side.groupby(place)
+        of_steps = of_side.groupby([place, of_side.step]).coefficient.mean().groupby("bin")
         points = pd.DataFrame(
             {
                 "x": bins.position.mean(),

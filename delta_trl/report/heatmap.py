@@ -38,8 +38,8 @@ class Scale:
     def of(cls, values: Sequence[float], name: str = "coefficient") -> "Scale":
         """The full colour is for the 99th percentile of all distances."""
         distances = np.abs(np.asarray(values, dtype=float) - CENTRES[name])
-        known = distances[np.isfinite(distances)]
-        percentile = np.quantile(np.append(known, 0.0), 0.99, method="higher")
+        finite = distances[np.isfinite(distances)]
+        percentile = np.quantile(np.append(finite, 0.0), 0.99, method="higher")
         return cls(max(SMALLEST_SPREAD, float(percentile)), name)
 
     def shade(self, value: float) -> str:

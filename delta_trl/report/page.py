@@ -50,28 +50,28 @@ def write_report(
         UsageError: If the run has nothing to show or no such step, or if a file cannot be read.
         OSError: If the HTML file cannot be written.
     """
-    found = read_run(run)
-    values = [c.shaded(found.shaded) for c in found.completions]
-    scale = Scale.of(np.concatenate([[], *values]).tolist(), found.shaded)
-    groups = sorted(found.groups, key=lambda group: -group.step)  # the newest first
+    recorded = read_run(run)
+    values = [c.shaded(recorded.shaded) for c in recorded.completions]
+    scale = Scale.of(np.concatenate([[], *values]).tolist(), recorded.shaded)
+    groups = sorted(recorded.groups, key=lambda group: -group.step)  # the newest first
     if step is None:
         kept = evenly(groups)
     else:
         kept = groups = [group for group in groups if group.step == step]
         if not kept:
-            steps = sorted({group.step for group in found.groups})
+            steps = sorted({group.step for group in recorded.groups})
             raise UsageError(f"--step {step}: completions were recorded at {', '.join(map(str, steps)) or 'no step'}.")
     limit = token_limit(kept)
-    settings = settings or found.settings
-    known = {**settings.get("arguments", {}), **settings}
-    plots = [reward_plot(found), coefficients_plot(found.tokens)]
+    settings = settings or recorded.settings
+    flat = {**settings.get("arguments", {}), **settings}
+    plots = [reward_plot(recorded), coefficients_plot(recorded.tokens)]
     output = Path(output)
     write_page(
         "page.html.j2",
         output,
-        title=found.path.resolve().name,
-        settings={name: known[name] for name in SHOWN if known.get(name) is not None},
-        verdict=verdict(found),
+        title=recorded.path.resolve().name,
+        settings={name: flat[name] for name in SHOWN if flat.get(name) is not None},
+        verdict=verdict(recorded),
         plots=[plot for plot in plots if plot],
         groups=kept,
         recorded=len(groups),

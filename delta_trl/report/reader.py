@@ -94,14 +94,14 @@ class Group:
 
     def distinct(self, side: int) -> list[tuple[Completion, int]]:
         """The completions of a side, those that are alike once, each with how many there are of it."""
-        found: list[list[Completion]] = []
+        kinds: list[list[Completion]] = []
         for c in self.of_side(side):
-            alike = next((others for others in found if others[0].is_like(c)), None)
+            alike = next((others for others in kinds if others[0].is_like(c)), None)
             if alike is None:
-                found.append([c])
+                kinds.append([c])
             else:
                 alike.append(c)
-        return [(others[0], len(others)) for others in found]
+        return [(others[0], len(others)) for others in kinds]
 
     @property
     def has_contrast(self) -> bool:
@@ -124,12 +124,12 @@ class Run:
     @property
     def evaluations(self) -> dict[str, str]:
         """The logged keys of rewards in evaluation, one for each named set, and the names of the sets."""
-        found = {}
+        set_names = {}
         for entry in self.history:
             for key in entry:
                 if match := re.fullmatch("eval_(?:(.+)_)?reward", key):
-                    found[key] = match[1] or ""
-        return found
+                    set_names[key] = match[1] or ""
+        return set_names
 
     def logged(self, key: str) -> pd.Series:
         """The finite values of what was logged as `key`, by step."""
@@ -140,8 +140,8 @@ class Run:
     @cached_property
     def shaded(self) -> str:
         """By what the page shades tokens: `"advantage"` if some have advantages of their own, or `"coefficient"`."""
-        own = any(c.has_own_advantages for c in self.completions)
-        return "advantage" if own else "coefficient"
+        differ = any(c.has_own_advantages for c in self.completions)
+        return "advantage" if differ else "coefficient"
 
     @cached_property
     def tokens(self) -> pd.DataFrame:

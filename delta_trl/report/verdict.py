@@ -105,8 +105,8 @@ def sides(run: Run) -> Sides | None:
     logged = pd.DataFrame({name: run.logged(f"credit/{name}") for name in OF_SIDES}).dropna()
     if logged.empty:
         return None
-    found = logged.agg(["mean", "min", "max"])
-    return Sides(*(found[name] for name in OF_SIDES))
+    over_run = logged.agg(["mean", "min", "max"])
+    return Sides(*(over_run[name] for name in OF_SIDES))
 
 
 def effects(tokens: pd.DataFrame) -> pd.DataFrame:
@@ -131,14 +131,14 @@ def effects(tokens: pd.DataFrame) -> pd.DataFrame:
 
     mean = tokens.groupby("completion").coefficient.transform("mean")
     distances = (tokens.coefficient - mean).groupby(tokens.completion)
-    of_completions = [own.to_numpy() for _, own in distances]
+    of_completions = [of_one.to_numpy() for _, of_one in distances]
 
     def sums(shares: np.ndarray) -> pd.Series:
         """The sums of all kinds if each completion's coefficients were shifted by such a share of its length."""
         shifted = [np.empty(0)]
-        for own, share in zip(of_completions, shares, strict=True):
-            places = int(share * len(own))
-            shifted.append(np.roll(own, -places))
+        for coefficients, share in zip(of_completions, shares, strict=True):
+            places = int(share * len(coefficients))
+            shifted.append(np.roll(coefficients, -places))
         of_members = np.concatenate(shifted)[members.index]
         return np.bincount(number, of_members, len(count)) / root
 
@@ -147,9 +147,9 @@ def effects(tokens: pd.DataFrame) -> pd.DataFrame:
     for _ in range(SHIFTS):
         shares = rng.random(len(of_completions))
         largest.append(sums(shares)[is_common].abs().max())
-    found = sums(np.zeros(len(of_completions)))
-    is_clear = found.abs() > np.quantile(largest, 1 - FALSE_ALARMS)
-    kinds = pd.DataFrame({"distance": found / root, "is_clear": is_clear})
+    unshifted = sums(np.zeros(len(of_completions)))
+    is_clear = unshifted.abs() > np.quantile(largest, 1 - FALSE_ALARMS)
+    kinds = pd.DataFrame({"distance": unshifted / root, "is_clear": is_clear})
     return kinds[is_common].reset_index()
 
 
@@ -162,8 +162,8 @@ def named_effects(tokens: pd.DataFrame) -> str | None:
     for (side, sign), phrase in PHRASES.items():
         chosen = named[(named.side == side) & (np.sign(named.distance) == sign)]
         listed = []
-        for one in chosen.head(NAMED).itertuples():
-            listed.append(f"{one.kind} ({one.distance:+.2f})")
+        for effect in chosen.head(NAMED).itertuples():
+            listed.append(f"{effect.kind} ({effect.distance:+.2f})")
         if listed:
             parts.append(f"{phrase} for {', '.join(listed)}")
     return "; ".join(parts) or None

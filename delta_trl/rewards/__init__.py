@@ -1,4 +1,7 @@
-"""Rewards that are verified, not learned."""
+"""
+Rewards that are computed, not learned. `math_reward` compares the final answer with the gold, `code_reward` runs the
+program against unit tests.
+"""
 
 from .code import CodeReward, code_reward
 from .math import MathReward, math_reward

@@ -46,8 +46,8 @@ def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
     if numeral and golds and _terms(last) in asked:
         return _terms(numeral) not in map(_terms, golds)
     written = {_terms(side) for side in (whole, last) if operations(side)}
-    own = {_terms(side) for side in sides if operations(side)}
-    return bool(written & asked) and not own & _formulas(gold)
+    from_answer = {_terms(side) for side in sides if operations(side)}
+    return bool(written & asked) and not from_answer & _formulas(gold)
 
 
 @functools.lru_cache(maxsize=256)

@@ -70,7 +70,7 @@ def check_rewards(name: str, rewards: Any, /, completions: list | None = None, *
         "numbers (of float32), None for what cannot be scored."
     )
     try:
-        numbers = [math.nan if one is None else float(one) for one in rewards]
+        numbers = [math.nan if reward is None else float(reward) for reward in rewards]
     except (TypeError, ValueError, RuntimeError) as error:
         no_numbers = TypeError(problem)
         name_users_code(no_numbers, problem)

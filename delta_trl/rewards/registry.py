@@ -37,23 +37,23 @@ def get_reward(name: str, **options: Any) -> Callable:
             what is accepted.
         ImportError: If the user's module exists and fails to import something itself.
     """
-    found = import_dotted("reward", REWARDS.get(name, name), sorted(REWARDS))
-    if not callable(found):
-        raise ValueError(f"Reward {name!r} is {found!r:.80}: expected a function.")
-    if name in FACTORIES or inspect.isclass(found):  # a callable class is configured by its constructor
-        check_options(f"Reward {name!r}", found, options)
-        return found(**options)
+    reward = import_dotted("reward", REWARDS.get(name, name), sorted(REWARDS))
+    if not callable(reward):
+        raise ValueError(f"Reward {name!r} is {reward!r:.80}: expected a function.")
+    if name in FACTORIES or inspect.isclass(reward):  # a callable class is configured by its constructor
+        check_options(f"Reward {name!r}", reward, options)
+        return reward(**options)
     if not options:
-        return found
+        return reward
     if name in REWARDS:
         raise ValueError(f"Reward {name!r} takes no options, got {', '.join(options)}.")
-    bound: Any = functools.partial(found, **options)
-    bound.__name__ = getattr(found, "__name__", type(found).__name__)
+    bound: Any = functools.partial(reward, **options)
+    bound.__name__ = getattr(reward, "__name__", type(reward).__name__)
     return bound
 
 
-def with_names(given: Any) -> Any:
+def with_names(rewards: Any) -> Any:
     """A trainer's `reward_funcs`, with the rewards of ours that are given by name. Other texts are TRL's models."""
-    if isinstance(given, list):
-        return list(map(with_names, given))
-    return get_reward(given) if isinstance(given, str) and given in REWARDS else given
+    if isinstance(rewards, list):
+        return list(map(with_names, rewards))
+    return get_reward(rewards) if isinstance(rewards, str) and rewards in REWARDS else rewards

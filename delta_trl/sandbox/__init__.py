@@ -1,4 +1,6 @@
-"""Isolated execution of model-written Python programs, and grading them against unit tests.
+"""
+Runs Python programs that a model has written, and grades them against unit tests. A program runs in a process of its
+own that the Linux kernel confines.
 
 Covered, in tier A (namespaces, Landlock, seccomp) and tier B (Landlock, seccomp, resource limits):
 - expected outputs never enter the process of the program; what it reports about itself decides nothing;

@@ -141,8 +141,8 @@ def syntax_error(stderr: bytes) -> str | None:
     """
     The verdict on a program that cannot be compiled; `None` for others. A program can forge it, and gains no reward.
     """
-    found = NOT_COMPILED.search(stderr.decode("utf-8", "replace"))
-    return f"{found['name']} in line {found['line']}" if found else None
+    error = NOT_COMPILED.search(stderr.decode("utf-8", "replace"))
+    return f"{error['name']} in line {error['line']}" if error else None
 
 
 def grade_suite(

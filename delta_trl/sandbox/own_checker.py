@@ -36,7 +36,7 @@ class OwnChecker:
     path: str
     function: Callable[[str, str, str], bool]
 
-    def accepts(self, given: str, output: bytes, expected: str) -> bool:
+    def accepts(self, stdin: str, output: bytes, expected: str) -> bool:
         """
         Whether it accepts what a program printed. An exception counts as no, and is logged: most often, a program
         printed what the checker cannot read. What is no text is wrong.
@@ -46,17 +46,17 @@ class OwnChecker:
         except UnicodeDecodeError:
             return False
         try:
-            return bool(self.function(given, text, expected))
+            return bool(self.function(stdin, text, expected))
         except Exception as error:
             warn_of_exception(self.path, type(error).__name__)
             return False
 
     @functools.lru_cache(maxsize=4096)  # noqa: B019 (checkers live as long as the process)
-    def check_itself(self, given: str, expected: str) -> None:
+    def check_itself(self, stdin: str, expected: str) -> None:
         """Raise [`CheckerError`] if it does not accept the expected output: then right programs would fail, too."""
-        case = f"the input {given!r:.200} with the expected output {expected!r:.200}"
+        case = f"the input {stdin!r:.200} with the expected output {expected!r:.200}"
         try:
-            accepted = self.function(given, expected, expected)
+            accepted = self.function(stdin, expected, expected)
         except Exception as error:
             raise CheckerError(f"checker={self.path!r} raised {error!r} on {case}.") from error
         if not accepted:

@@ -1,4 +1,6 @@
-"""Worker processes that threads borrow: those of the sandbox, and those that check answers.
+"""
+A pool of worker processes, for the sandbox and for the grader of answers. A thread borrows a worker for one task, and
+may kill it.
 
 Why not a library: a worker may hold the GIL for ever, so it must be killed from outside. concurrent.futures cannot
 free one stuck worker, and spawn and forkserver run the user's script again. Here a worker is a bare interpreter that

@@ -162,16 +162,17 @@ def _parse(tests: dict) -> Tests:
     cases: StdinTests | CallTests
     if tests.get("fn_name"):
         name = _function(tests["fn_name"]).removeprefix(METHOD)
-        calls = [_call(given, wanted) for given, wanted in zip(inputs, outputs, strict=True)]
+        calls = [_call(call_input, wanted) for call_input, wanted in zip(inputs, outputs, strict=True)]
         cases = CallTests(name, [arguments for arguments, _ in calls], [value for _, value in calls])
     else:
         checker = find_checker(path) if path else None
-        cases = StdinTests([_text(given) for given in inputs], [_text(output).strip() for output in outputs], checker)
+        texts = [_text(stdin) for stdin in inputs]
+        cases = StdinTests(texts, [_text(output).strip() for output in outputs], checker)
     if all(value in (None, "") for value in without_lists(cases.outputs)):
         raise TestsError("All outputs are empty: a program that does nothing would pass.")
     if isinstance(cases, StdinTests) and cases.checker:
-        for given, expected in zip(cases.inputs, cases.outputs, strict=True):
-            cases.checker.check_itself(given, expected)
+        for stdin, expected in zip(cases.inputs, cases.outputs, strict=True):
+            cases.checker.check_itself(stdin, expected)
     return cases
 
 
@@ -198,13 +199,13 @@ def _text(item: object) -> str:
     return str(item)
 
 
-def _call(given: Any, wanted: Any) -> tuple[list, Any]:
+def _call(call_input: Any, wanted: Any) -> tuple[list, Any]:
     """The arguments of a call and its value, as JSON has them. LeetCode's are texts: one JSON value per line."""
-    if isinstance(given, str):
-        given = [json.loads(line) for line in given.split("\n") if line.strip()]
+    if isinstance(call_input, str):
+        call_input = [json.loads(line) for line in call_input.split("\n") if line.strip()]
         wanted = json.loads(wanted) if isinstance(wanted, str) else wanted
-    arguments, value = json.loads(json.dumps([given, wanted]))
+    arguments, value = json.loads(json.dumps([call_input, wanted]))
     if not isinstance(arguments, list):
-        raise TestsError(f"A call's input is a list of arguments or JSON lines, got {given!r:.200}.")
+        raise TestsError(f"A call's input is a list of arguments or JSON lines, got {call_input!r:.200}.")
     same_value(value, value)  # raises RecursionError if it is nested too deeply to be compared
     return arguments, value

@@ -46,15 +46,15 @@ def code_of_modules(model: nn.Module) -> list[list]:
     What each module of a model runs: its `forward`, wherever that was put, and its hooks. Without those of
     transformers, which come and go with gradient checkpointing.
     """
-    found = []
+    of_modules = []
     for module in model.modules():
         links = code_of(module.forward)
         hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
         for of_kind in hooks:
             for hook in of_kind.values():
                 links += code_of(hook)
-        found.append([link for link in links if not file_of(link).startswith(TRANSFORMERS)])
-    return found
+        of_modules.append([link for link in links if not file_of(link).startswith(TRANSFORMERS)])
+    return of_modules
 
 
 def runs_foreign_code(trainer: GRPOTrainer, names: set[str]) -> bool:

@@ -324,9 +324,9 @@ def plain_forward(model: nn.Module, causal: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def _without_autocast(module: nn.Module) -> Iterator[None]:
-    own = vars(module)
-    wrapped = own.get("forward")
-    original = own.get("_original_forward", module.forward)
+    attributes = vars(module)
+    wrapped = attributes.get("forward")
+    original = attributes.get("_original_forward", module.forward)
     device = next(module.parameters()).device.type
 
     def forward(*args, **options):

@@ -1,4 +1,4 @@
-"""Which layout the rows of a trainer's policy have, by what its kind allows and by what it shows."""
+"""Chooses between packed, left-aligned and TRL's own rows: the first layout with which the model computes the same."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext

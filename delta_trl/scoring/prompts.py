@@ -1,4 +1,4 @@
-"""What a model reads, and where it stops."""
+"""Prompt token ids and end tokens."""
 
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 from trl import GRPOConfig
@@ -52,8 +52,8 @@ def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
     reply = "a reply that no template has"
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": reply}]
     text = tokenizer.apply_chat_template(messages, tokenize=False)
-    _, found, rest = text.rpartition(reply)
+    _, separator, rest = text.rpartition(reply)
     first = tokenizer(rest, add_special_tokens=False).input_ids[:1]
-    if found and set(first) & set(tokenizer.all_special_ids):
+    if separator and set(first) & set(tokenizer.all_special_ids):
         return first[0]
     return None

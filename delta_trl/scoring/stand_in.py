@@ -1,14 +1,14 @@
 """
-The stand-in for a model in TRL's scoring call.
+Rows are packed into one sequence. For models whose layers mix tokens, they are left-aligned and trimmed.
 
-TRL pads all rows of a rollout batch to one width and runs every micro-batch at that width. The stand-in lays
-rows out without their padding, and gives back what TRL expects. The positions of a row's tokens count from 0, as in
-`generate`. There are three layouts:
+TRL pads all rows of a rollout batch to one width and runs every micro-batch at that width. A [`StandIn`] takes the
+model's place in that call: it lays rows out without their padding, and gives back what TRL expects. The positions of a
+row's tokens count from 0, as in `generate`. There are three layouts:
 
-- `PACKED`: The rows of a micro-batch follow each other in one, and a prompt that they share stands there once.
+- `PACKED`: The rows of a micro-batch are one sequence, and a prompt that they share stands there once.
   Attention is computed within each row (`attention_within_rows`), and everything else in a decoder sees one token at a
   time.
-- `LEFT`: The rows are moved to the left. The micro-batch is as wide as its longest row.
+- `LEFT`: Every row begins at the left, and the micro-batch is as wide as its longest row.
 - `None`: TRL's rows and columns.
 
 Padding is what stands before the first and after the last valid token of a row. A micro-batch with any other gap keeps
@@ -41,7 +41,7 @@ BLOCK = 1024  # queries at a time of a row that is longer than its sliding windo
 @dataclass
 class PackedRows:
     """
-    Rows that follow each other in one.
+    Rows that are packed into one sequence.
 
     Args:
         lengths (`list[int]`): Tokens of each row, without a prompt that it shares.
@@ -96,14 +96,14 @@ class StandIn:
         repeated = torch.zeros_like(valid)  # tokens of a prompt that another row has, too
         if self.share_prompts:
             repeated = repeated_prompts(valid, input_ids, labels)
-        own = valid & ~repeated
-        lengths = own.sum(dim=1)
+        kept = valid & ~repeated
+        lengths = kept.sum(dim=1)
         shared = repeated.sum(dim=1)
         places = valid.new_ones(1, int(lengths.sum()))
         mask = places[None, None]  # of four dimensions: transformers hands it on to attention as it is
         rows = PackedRows(lengths.tolist(), shared.tolist(), mask)
         remaining = self.recorder.remaining
-        output = self._run_moved(own, places, positions, input_ids, labels, attention_mask=mask, rows=rows, **options)
+        output = self._run_moved(kept, places, positions, input_ids, labels, attention_mask=mask, rows=rows, **options)
         if len(rows.seen) == self.layers:
             return output
         # Some layer did not attend within rows, so the output is worth nothing: these rows run again, as TRL's

@@ -104,9 +104,9 @@ class StandalonePolicy:
 
 def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:  # (B,), (B,) -> (B,)
     """Advantages over each group, as TRL's GRPO computes them. 0 where a reward is NaN."""
-    known = ~rewards.isnan()
+    scored = ~rewards.isnan()
     advantages = torch.zeros_like(rewards)
-    advantages[known] = normalised_by_group(rewards[known], groups[known])
+    advantages[scored] = normalised_by_group(rewards[scored], groups[scored])
     return advantages
 
 
@@ -142,8 +142,8 @@ def given_tokens(
     """
     policy = StandalonePolicy(model, rows, tokenizer, micro_batch_size, progress)
     device = policy.mask.device
-    given = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
-    rewards = torch.tensor(given, dtype=torch.float32, device=device)
+    numbers = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
+    rewards = torch.tensor(numbers, dtype=torch.float32, device=device)
     groups = torch.tensor([row["group"] for row in rows], device=device)
     advantages = group_advantages(rewards, groups)
     for row, advantage in zip(rows, advantages.tolist(), strict=True):

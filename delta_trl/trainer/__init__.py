@@ -1,4 +1,7 @@
-"""`DeltaGRPOTrainer` and its options."""
+"""
+`DeltaGRPOTrainer`, which is TRL's `GRPOTrainer` with token credit, and its options. `checkpoints.py` and
+`finite_updates.py` have base classes that work on any `GRPOTrainer`.
+"""
 
 from . import trl_signatures
 

@@ -140,8 +140,8 @@ def refuse_useless_rewards(names: list[str], weights: list[float] | None) -> Non
 
 def check_sampling(args: GRPOConfig) -> list[str]:
     """Warnings of sampling options that bias every ratio: log-probabilities are of the full distribution."""
-    given = {name: getattr(args, name) for name in WHOLE} | (args.generation_kwargs or {})
-    changed = [f"{name}={given[name]}" for name, neutral in WHOLE.items() if given[name] not in (None, neutral)]
+    sampling = {name: getattr(args, name) for name in WHOLE} | (args.generation_kwargs or {})
+    changed = [f"{name}={sampling[name]}" for name, neutral in WHOLE.items() if sampling[name] not in (None, neutral)]
     if not changed:
         return []
     return [

@@ -29,17 +29,17 @@ PAPER = {
 }
 
 
-def choose_rule(given: TokenCredit | str | None, options: CreditArguments, args: GRPOConfig) -> TokenCredit:
+def choose_rule(chosen: TokenCredit | str | None, options: CreditArguments, args: GRPOConfig) -> TokenCredit:
     """
     The rule to train with: the trainer's argument `token_credit`, or the one that `options` name. If the loss of
     `args` ignores token credit, the rule gives none, with a warning. `DeltaGRPOConfig` refuses such a loss.
     """
     if not isinstance(args, GRPOConfig):
         raise ValueError(f"args is a {type(args).__name__}: expected a DeltaGRPOConfig, or TRL's GRPOConfig.")
-    if given is None:
+    if chosen is None:
         rule = make_rule(options.token_credit, options.token_credit_kwargs)
     else:
-        rule = _given_rule(given, options)
+        rule = _given_rule(chosen, options)
     try:
         refuse_ignored_credit(args, rule.credits_rollouts or rule.credits_micro_batches)
     except ValueError as error:
@@ -48,16 +48,16 @@ def choose_rule(given: TokenCredit | str | None, options: CreditArguments, args:
     return rule
 
 
-def _given_rule(given: TokenCredit | str, options: CreditArguments) -> TokenCredit:
+def _given_rule(chosen: TokenCredit | str, options: CreditArguments) -> TokenCredit:
     if options.token_credit != "delta" or options.token_credit_kwargs:
         raise ValueError(
-            f"token_credit={given!r} is given beside args.token_credit={options.token_credit!r}, "
+            f"token_credit={chosen!r} is given beside args.token_credit={options.token_credit!r}, "
             f"args.token_credit_kwargs={options.token_credit_kwargs!r}. Give one of them."
         )
-    if not isinstance(given, TokenCredit):
-        return make_rule(given)
-    check_rule(given)
-    return given
+    if not isinstance(chosen, TokenCredit):
+        return make_rule(chosen)
+    check_rule(chosen)
+    return chosen
 
 
 def arxiv_of(rule: TokenCredit) -> str | None:

@@ -83,10 +83,10 @@ class DynamicSampling:
     def _prompts_needed(self, sample: "Sample") -> int:
         """How many prompts the next round takes, so that all processes have equal parts of its completions."""
         contrast = sample.contrast
-        found = int(contrast.sum())
+        with_contrast = int(contrast.sum())
         needed = sample.size
-        if found:
-            needed = min(sample.size, math.ceil((sample.size - found) * len(contrast) / found))
+        if with_contrast:
+            needed = min(sample.size, math.ceil((sample.size - with_contrast) * len(contrast) / with_contrast))
         processes = self._trainer.accelerator.num_processes
         even = processes // math.gcd(processes, self._trainer.num_generations)
         return math.ceil(needed / even) * even
@@ -94,8 +94,8 @@ class DynamicSampling:
     def _add_round(self, sample: "Sample", prompts: int) -> None:
         trainer = self._trainer
         order = [row for row in self.prompt_order.take(prompts) for _ in range(trainer.num_generations)]
-        own = own_part(trainer, len(order))
-        inputs = [trainer.train_dataset[row] for row in order[own]]
+        part = own_part(trainer, len(order))
+        inputs = [trainer.train_dataset[row] for row in order[part]]
         texts = [row["prompt"] for row in inputs]
         prompt_ids, completion_ids, env_mask, completions, logprobs, fields, images, _ = trainer._generate(texts)
         if images is not None or not {"image", "images"}.isdisjoint(inputs[0]):
@@ -109,7 +109,7 @@ class DynamicSampling:
             "env_mask": env_mask,
             "logprobs": logprobs,
         }
-        first = sum(map(len, sample.rewards_of_rounds)) + own.start
+        first = sum(map(len, sample.rewards_of_rounds)) + part.start
         for i, row in enumerate(inputs):
             sample.generated[first + i] = Row(row, row_at(i, output), row_at(i, trainer._pending_extra_logs))
         trainer._pending_extra_logs.clear()
@@ -122,15 +122,15 @@ class DynamicSampling:
         """Which completions of all processes the loss counts."""
         trainer = self._trainer
         ends = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}
-        own = [not trainer.mask_truncated_completions or ids[-1] in ends for ids in completion_ids]
-        return trainer.accelerator.gather(torch.tensor(own, device=trainer.accelerator.device))
+        counted = [not trainer.mask_truncated_completions or ids[-1] in ends for ids in completion_ids]
+        return trainer.accelerator.gather(torch.tensor(counted, device=trainer.accelerator.device))
 
     def _own_rows(self, sample: "Sample", numbers: list[int]) -> list["Row"]:
         """This process's part of the rows with these numbers. Other processes may have generated some of them."""
-        known = [(number, sample.generated[number]) for number in numbers if number in sample.generated]
+        rows_here = [(number, sample.generated[number]) for number in numbers if number in sample.generated]
         if len(sample.rewards_of_rounds) > 1:  # else none has moved
-            known = gather_object(known)
-        row_of = dict(known)
+            rows_here = gather_object(rows_here)
+        row_of = dict(rows_here)
         return [row_of[number] for number in numbers[own_part(self._trainer, len(numbers))]]
 
 
@@ -230,24 +230,24 @@ def refuse(what: str) -> NoReturn:
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """The context in which an attribute has another value."""
-    own = getattr(owner, name)
+    original = getattr(owner, name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, own)
+        setattr(owner, name, original)
 
 
 @contextmanager
 def rounds_unlogged(trainer: GRPOTrainer) -> Iterator[None]:
     """The context of rounds: TRL's metrics and its count of tokens are those of the trained groups alone."""
     tokens = trainer.state.num_input_tokens_seen
-    own = trainer._metrics["train"]
+    logged = trainer._metrics["train"]
     trainer._metrics["train"] = defaultdict(list)
     try:
         yield
     finally:
-        trainer._metrics["train"] = own
+        trainer._metrics["train"] = logged
         trainer.state.num_input_tokens_seen = tokens
 
 

@@ -60,8 +60,8 @@ def warn_of_changes(checkpoint: Path, now: dict[str, Any]) -> None:
     without_effect = []
     for name in restored:
         if name in changed:
-            before, given = changed.pop(name)
-            without_effect.append(f"{name} stays {before!r}, not {given!r}")
+            before, asked = changed.pop(name)
+            without_effect.append(f"{name} stays {before!r}, not {asked!r}")
     if changed:
         logger.warning(f"The run goes on from {checkpoint} with other settings: {in_words(changed)}.")
     if without_effect:

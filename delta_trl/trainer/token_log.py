@@ -88,15 +88,15 @@ class TokenLog(TrainerCallback):
         """This process's share of the completions to record."""
         trainer = self._trainer
         count = len(tokens.mask)
-        own = tokens.advantages.new_zeros(count)  # of the responses; 0 where the loss counts no token
-        own[tokens.row] = tokens.advantages
-        advantages = trainer.accelerator.gather(own).cpu().numpy()
+        of_responses = tokens.advantages.new_zeros(count)  # 0 where the loss counts no token
+        of_responses[tokens.row] = tokens.advantages
+        advantages = trainer.accelerator.gather(of_responses).cpu().numpy()
         group_size = trainer.num_generations
         limit = trainer.credit_args.log_token_credit_completions
         chosen = choose_rows(advantages, group_size, limit)
-        known = [name for name in ("log_probs", "entropies") if tokens.knows(name)]
-        columns = token_columns(tokens, credit, known)
-        for name in known:
+        fetched = [name for name in ("log_probs", "entropies") if tokens.knows(name)]
+        columns = token_columns(tokens, credit, fetched)
+        for name in fetched:
             columns[name][~policy.scored] = math.nan
         columns["turns"] = turn_numbers(batch)
         totals = total_rewards(trainer, rollout.rewards)

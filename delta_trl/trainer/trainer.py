@@ -243,10 +243,10 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
 
     def _credit_rollout(self, batch: dict, rollout: Rollout, policy: RolloutPolicy) -> None:
         start = time.perf_counter()
-        own = own_part(self, len(rollout.rewards))
+        part = own_part(self, len(rollout.rewards))
         rewards = total_rewards(self, rollout.rewards)
         groups = torch.arange(len(rewards), device=rewards.device) // self.num_generations
-        known: dict[str, Any] = {"rewards": rewards[own], "groups": groups[own], **policy.known}
+        known: dict[str, Any] = {"rewards": rewards[part], "groups": groups[part], **policy.known}
         known["tokenizer"] = self._tokenizer
         tokens = Tokens.of_batch(
             batch, policy, seed=(self.args.seed, self.state.global_step), **known

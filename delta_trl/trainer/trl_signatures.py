@@ -38,9 +38,9 @@ def check() -> None:
     changed = []
     for name, expected in PARAMETERS.items():
         method = getattr(GRPOTrainer, name, None)
-        found = ", ".join(inspect.signature(method).parameters) if method else "nothing: it is gone"
-        if not f"{found}, ".startswith(f"{expected}, "):
-            changed.append(f"- GRPOTrainer.{name} takes ({found}), expected ({expected})\n")
+        parameters = ", ".join(inspect.signature(method).parameters) if method else "nothing: it is gone"
+        if not f"{parameters}, ".startswith(f"{expected}, "):
+            changed.append(f"- GRPOTrainer.{name} takes ({parameters}), expected ({expected})\n")
     if changed:
         raise ImportError(
             f"delta_trl does not work with TRL {version('trl')} and transformers {version('transformers')}:\n"

@@ -1,7 +1,9 @@
-"""Representations of the token gradients v_j = ∇θ log π(o_j) of all sampled tokens, exact or a proxy. One file each.
+"""
+Ways to represent the gradients v_j = ∇θ log π(o_j) of all sampled tokens, one in each file. Some are exact, others
+cheap proxies.
 
-The algorithm (`coefficients.py`) needs only two linear operations of a representation, so that no
-[tokens × parameters] matrix is ever formed.
+The algorithm (`coefficients.py`) needs only two linear operations of a representation, so that no [tokens ×
+parameters] matrix is ever formed.
 """
 
 from typing import Any, Protocol

@@ -43,8 +43,8 @@ class TopKHiddenGradients(VocabularyGradients):
         self.own_slope = torch.zeros(n, dtype=self.dtype, device=device)
         for ts, _, rows, logits, slope in self._tiles():
             slope = slope.expand_as(logits)
-            own = self._own(ts, rows)
-            self.own_slope[ts][own[0]] = slope[own]
+            sampled = self._own(ts, rows)
+            self.own_slope[ts][sampled[0]] = slope[sampled]
             # the K largest of those so far and of this range, with their ids and slopes
             here = logits.topk(min(k, logits.shape[1]), dim=1)
             ids = here.indices + rows.start

@@ -112,6 +112,7 @@ class DelTA(TokenCredit):
             return
         args = trainer.args
         deepspeed = args.deepspeed_plugin
+        adapters = getattr(trainer.model, "peft_config", {})
         problem = None
         if deepspeed is not None and deepspeed.zero_stage == 3:
             problem = "DeepSpeed ZeRO-3, which holds no whole parameter. Use ZeRO-2"
@@ -123,7 +124,7 @@ class DelTA(TokenCredit):
             problem = "gradient accumulation under FSDP, which does not reduce gradients. Use larger micro-batches"
         elif deepspeed is not None and (args.bf16 or args.fp16):
             problem = "DeepSpeed in 16 bits, where parameters swallow small moves. Use DDP, FSDP2 or bf16: false"
-        elif any(getattr(one, "use_dora", False) for one in getattr(trainer.model, "peft_config", {}).values()):
+        elif any(getattr(adapter, "use_dora", False) for adapter in adapters.values()):
             problem = "DoRA, whose backward pass leaves out a part of the derivative. Set use_dora=False"
         elif hasattr(trainer.processing_class, "tokenizer"):
             problem = "a processor of images: its forward passes are over text. Use a tokenizer"

@@ -109,16 +109,16 @@ class Given(TokenCredit):
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         responses = tokens.policy.responses()
-        given = self._per_turn(responses) if self._function is None else self._called(responses)
-        steps: list[list[Step] | None] = [None] * len(given)
+        evidence = self._per_turn(responses) if self._function is None else self._called(responses)
+        steps: list[list[Step] | None] = [None] * len(evidence)
         mismatches = []
         # nothing is read of a row that the loss masks as a whole, say because it is cut off
         for row in tokens.row.unique().tolist():
             try:
-                steps[row] = self._steps(row, given[row], responses)
+                steps[row] = self._steps(row, evidence[row], responses)
             except CountMismatchError as mismatch:
                 mismatches.append(mismatch)
-        counts = torch.tensor([len(mismatches), len(given)], device=tokens.mask.device)
+        counts = torch.tensor([len(mismatches), len(evidence)], device=tokens.mask.device)
         n_mismatches, n = all_reduce(counts).tolist()
         if n_mismatches == n:  # not what the policy wrote
             raise TokenCreditError(f"{mismatches[0]} No completion of the rollout batch has the right number.")
@@ -139,17 +139,17 @@ class Given(TokenCredit):
 
     def _advantages(self, tokens: Tokens, steps: list[list[Step] | None]) -> Credit:
         device = tokens.mask.device
-        known = [row_steps or [] for row_steps in steps]
-        groups = tokens.group.new_zeros(len(known))  # (B,)
+        steps_of_rows = [row_steps or [] for row_steps in steps]
+        groups = tokens.group.new_zeros(len(steps_of_rows))  # (B,)
         groups[tokens.row] = tokens.group
-        counts = torch.tensor(list(map(len, known)), device=device)
-        values = [value for row_steps in known for _, _, value in row_steps]
+        counts = torch.tensor(list(map(len, steps_of_rows)), device=device)
+        values = [value for row_steps in steps_of_rows for _, _, value in row_steps]
         rewards = torch.tensor(values, dtype=torch.float64, device=device)
         normalised = normalised_by_group(rewards, groups.repeat_interleave(counts))
         rest = iter(normalised.tolist())
         to_come = torch.zeros_like(tokens.mask, dtype=torch.float64)
         at_ends = torch.full_like(to_come, math.nan)
-        for row, row_steps in enumerate(known):
+        for row, row_steps in enumerate(steps_of_rows):
             ends = [(last, next(rest), value) for _, last, value in row_steps]
             total = 0.0
             for last, advantage, value in sorted(ends, reverse=True):
@@ -188,22 +188,22 @@ class Given(TokenCredit):
     def _called(self, responses: Responses) -> Sequence:
         if "turns" in responses.columns:
             self._refuse("the data have a column 'turns', a name that the source needs for the turns: rename it")
-        given = self._function(
+        returned = self._function(
             completions=responses.completions,
             prompts=responses.prompts,
             completion_ids=responses.ids,
             turns=responses.turns,
             **responses.columns,
         )
-        if inspect.isawaitable(given):
-            given = self._awaited(given)
-        is_list = isinstance(given, list | tuple)
-        if not is_list or len(given) != len(responses.ids):
-            size = f"{len(given)} values" if is_list else f"{type(given)}"
+        if inspect.isawaitable(returned):
+            returned = self._awaited(returned)
+        is_list = isinstance(returned, list | tuple)
+        if not is_list or len(returned) != len(responses.ids):
+            size = f"{len(returned)} values" if is_list else f"{type(returned)}"
             self._refuse(
                 f"returned {size}: expected a list with an entry for each of {len(responses.ids)} completions"
             )
-        return given
+        return returned
 
     def _awaited(self, value: Awaitable) -> Any:
         """The value, from one loop for all rollout batches: clients that the source keeps belong to their loop."""

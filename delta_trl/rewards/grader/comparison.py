@@ -72,15 +72,15 @@ def equal(gold: Readings, answer: Readings) -> bool:
         gold = gold[:1]
     shared: Callable | None = None
     refused: RefusedError | None = None
-    for one, other in itertools.product(gold, answer):
-        compare = COMPARE[type(one)]
-        if compare is not COMPARE[type(other)]:
+    for gold_reading, answer_reading in itertools.product(gold, answer):
+        compare = COMPARE[type(gold_reading)]
+        if compare is not COMPARE[type(answer_reading)]:
             continue
         shared = shared or compare
         if compare is not shared:
             continue
         try:
-            if compare(one, other):
+            if compare(gold_reading, answer_reading):
                 return True
         except UnreadableError:
             continue
@@ -120,26 +120,26 @@ def equal_numbers(gold: Term, answer: Term) -> bool:
 
 def equal_quantities(gold: Term | Quantity, answer: Term | Quantity) -> bool:
     """Compare two values with or without units. A missing unit is forgiven, one of another dimension is not."""
-    gold_in_symbols, answer_in_symbols = (isinstance(one, Quantity) and one.in_symbols for one in (gold, answer))
+    gold_in_symbols, answer_in_symbols = (isinstance(value, Quantity) and value.in_symbols for value in (gold, answer))
     if gold_in_symbols or (answer_in_symbols and isinstance(gold, Expression)):
         return False
     if isinstance(gold, Term) and isinstance(answer, Term):
         return equal_numbers(gold, answer)
     wanted = _with_unit(gold)
-    given = _with_unit(answer)
-    have_one_dimension = wanted.dimension == given.dimension
+    answered = _with_unit(answer)
+    have_one_dimension = wanted.dimension == answered.dimension
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
         if not have_one_dimension:
             return False
-        if wanted.factor != given.factor:
-            return _equal_scaled(wanted, given)
+        if wanted.factor != answered.factor:
+            return _equal_scaled(wanted, answered)
     elif have_one_dimension:  # of percent or degrees
-        if _equal_scaled(wanted, given):
+        if _equal_scaled(wanted, answered):
             # `9\pi` is an area more likely than an angle
             return not (isinstance(gold, Expression) and (number(gold.text) / sympy.pi).is_integer)
         if isinstance(gold, Number) and abs(gold.value) < 1:  # the share 0.5 is not 0.5 %
             return False
-    return equal_numbers(wanted.value, given.value)
+    return equal_numbers(wanted.value, answered.value)
 
 
 def _with_unit(value: Term | Quantity) -> Quantity:
@@ -171,11 +171,11 @@ def equal_collections(gold: Collection, answer: Collection) -> bool:
     if len(gold.items) != len(answer.items):
         return False
     left = list(answer.items)
-    for one in gold.items:
-        found = next((other for other in left if _equal_elements(one, other)), None)
-        if found is None:
+    for element in gold.items:
+        match = next((other for other in left if _equal_elements(element, other)), None)
+        if match is None:
             return False
-        left.remove(found)
+        left.remove(match)
     return True
 
 

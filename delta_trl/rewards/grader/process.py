@@ -1,6 +1,6 @@
 """The worker process: takes a job in JSON, answers in JSON, and never outlives its parent.
 
-Nothing here is imported by the trainer's process. `checks.py` starts it with a bare interpreter, so that it holds
+Nothing here is imported by the trainer's process. `client.py` starts it with a bare interpreter, so that it holds
 neither torch nor CUDA, and a computation that hangs, exhausts memory or crashes takes down this process only.
 """
 

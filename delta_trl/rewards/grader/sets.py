@@ -41,19 +41,19 @@ def _set(text: str) -> RealSet:
         pieces = split_top_level(text, sign)
         if len(pieces) > 1:
             return _joined(pieces, join)
-    if (known := NAMED.get(text.replace(" ", ""))) is not None:
-        return RealSet(known)
-    found = _of_inequality(text) if INEQUALITY.search(text) else _of_brackets(text)
-    if found.points.is_empty:  # (3, -2) is a point
+    if (named := NAMED.get(text.replace(" ", ""))) is not None:
+        return RealSet(named)
+    real_set = _of_inequality(text) if INEQUALITY.search(text) else _of_brackets(text)
+    if real_set.points.is_empty:  # (3, -2) is a point
         raise UnreadableError(text)
-    return found
+    return real_set
 
 
 def _joined(pieces: list[str], join: Callable[..., sympy.Set]) -> RealSet:
     sets = list(map(_set, pieces))
-    (name,) = {one.name for one in sets} - {None} or {None}
-    points = join(*(one.points for one in sets))
-    bounds = frozenset().union(*(one.bounds for one in sets))
+    (name,) = {part.name for part in sets} - {None} or {None}
+    points = join(*(part.points for part in sets))
+    bounds = frozenset().union(*(part.bounds for part in sets))
     return RealSet(points, bounds, name)
 
 

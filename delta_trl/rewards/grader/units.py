@@ -144,10 +144,10 @@ def parse_unit(text: str, in_symbols: bool = False) -> tuple[sympy.Expr, sympy.E
         if match["slash"]:
             sign = -1
         if word := match["word"]:
-            known = UNITS.get(word) or UNITS.get(word.lower() if len(word) > 1 else "")  # 5M is not 5 m
-            if known is None or (word in SYMBOLS and not in_symbols):
+            unit = UNITS.get(word) or UNITS.get(word.lower() if len(word) > 1 else "")  # 5M is not 5 m
+            if unit is None or (word in SYMBOLS and not in_symbols):
                 return None
-            units.append(known ** (sign * int(match["power"] or 1)))
+            units.append(unit ** (sign * int(match["power"] or 1)))
     if not units:
         return None
     return sympy.Mul(*units).as_independent(sympy.Symbol, as_Add=False)

@@ -1,1 +1,4 @@
-"""The code that runs inside a worker: a bare interpreter that knows neither torch nor the trainer."""
+"""
+The code that runs inside a worker process of the sandbox. It confines itself first, then runs programs, and imports
+neither torch nor the trainer.
+"""

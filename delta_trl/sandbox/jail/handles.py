@@ -118,9 +118,9 @@ def reply_to(request: dict, objects: Objects, operations: dict[str, Callable]) -
     value = operations[request["operation"]](*args, **kwargs)
     changed = {}
     if value is None:
-        for at, one in enumerate([*args, *kwargs.values()]):
-            if type(one) in CHANGEABLE or codec.is_array(one):
-                changed[at] = one
+        for at, argument in enumerate([*args, *kwargs.values()]):
+            if type(argument) in CHANGEABLE or codec.is_array(argument):
+                changed[at] = argument
     return {"value": objects.encode(value), "changed": objects.encode(changed)}
 
 
@@ -165,9 +165,9 @@ class Program(codec.Codec):
             raise exception(*reply["error"])
         value = self.decode(reply["value"])
         if value is None:
-            given = [*args, *kwargs.values()]
+            arguments = [*args, *kwargs.values()]
             for at, content in self.decode(reply["changed"]).items():
-                update(given[at], content)
+                update(arguments[at], content)
         return value
 
     def refer(self, value: Any) -> list:

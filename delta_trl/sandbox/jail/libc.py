@@ -24,8 +24,8 @@ SYSCALLS = {
 
 def call(name: str, *args: Any) -> int:
     """Call by name, with machine words, texts, bytes and `None`; raises OSError with the name."""
-    words = [ctypes.c_ulong(one) if isinstance(one, int) else one for one in args]
-    words = [os.fsencode(one) if isinstance(one, str) else one for one in words]
+    words = [ctypes.c_ulong(arg) if isinstance(arg, int) else arg for arg in args]
+    words = [os.fsencode(arg) if isinstance(arg, str) else arg for arg in words]
     if name in SYSCALLS:
         function = functools.partial(_libc.syscall, ctypes.c_long(SYSCALLS[name]))
     else:

@@ -78,8 +78,8 @@ def run_cases(job: dict, run_case: Callable[[Any], None], report: Callable[[int]
     if status:
         return status
     state = State()
-    for given in job["inputs"]:
-        status = guarded(functools.partial(run_case, given))
+    for case in job["inputs"]:
+        status = guarded(functools.partial(run_case, case))
         alone = threading.active_count() == 1
         if not alone:  # wait for them, as an interpreter does; then it can start no others
             status = guarded(threading._shutdown) or status  # type: ignore[attr-defined]  # private
@@ -105,8 +105,8 @@ class State:
 
     @staticmethod
     def measure() -> dict[str, int]:
-        own = ("__main__", "solution")
-        sizes = {name: len(vars(module)) for name, module in list(sys.modules.items()) if name not in own}
+        of_program = ("__main__", "solution")
+        sizes = {name: len(vars(module)) for name, module in list(sys.modules.items()) if name not in of_program}
         return sizes | {"os.environ": len(os.environ), "sys.path": len(sys.path)}
 
     def is_fresh(self) -> bool:

@@ -41,10 +41,10 @@ def parametrize(names: str | list[str], cases: Iterable, **options: Any) -> Call
             rows = [[case] for case in rows]
 
     def decorate(test: Callable) -> Callable:
-        def run_all(**given: Any) -> None:
+        def run_all(**fixed: Any) -> None:
             for row in rows:
                 arguments = dict(zip(keys, row, strict=True))
-                run_test(test, **given, **arguments)
+                run_test(test, **fixed, **arguments)
 
         return run_all
 

@@ -259,9 +259,9 @@ class Cleaned(ast.NodeTransformer):
         self.starred: dict[str, Any] = {}  # the names that come by star imports
 
     def visit_Module(self, node: ast.Module) -> ast.AST:
-        for one in node.body:
-            if isinstance(one, (ast.Import, ast.ImportFrom)):
-                import_of_tests(one, {})
+        for statement in node.body:
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                import_of_tests(statement, {})
         return self.generic_visit(node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
@@ -292,15 +292,16 @@ def functions_to_run(module: ast.Module, read: set[str], entry_point: str | None
     Raises:
         UnusableError: For asserts in other functions and classes that the tests do not use: nobody would run them.
     """
-    found: list[str | None] = []
-    for one in module.body:
-        if not isinstance(one, (*FUNCTIONS, ast.ClassDef)):
+    names: list[str | None] = []
+    for statement in module.body:
+        if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
             continue
-        if isinstance(one, FUNCTIONS) and is_test(one, entry_point):
-            found.append(one.name)
-        elif one.name not in read and re.search("assert|raises", ast.unparse(one)):  # unittest's are methods
-            raise UnusableError(f"{one.name} would not be run: tests are functions `test…` without parameters")
-    return found or [None]
+        if isinstance(statement, FUNCTIONS) and is_test(statement, entry_point):
+            names.append(statement.name)
+        # unittest's are methods
+        elif statement.name not in read and re.search("assert|raises", ast.unparse(statement)):
+            raise UnusableError(f"{statement.name} would not be run: tests are functions `test…` without parameters")
+    return names or [None]
 
 
 def is_test(function: ast.FunctionDef | ast.AsyncFunctionDef, entry_point: str | None) -> bool:
