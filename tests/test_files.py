@@ -4,7 +4,7 @@ import multiprocessing
 import resource
 from concurrent.futures import ThreadPoolExecutor
 
-from delta_trl.files import write_atomically
+from delta_trl.files import checkpoints, finish_checkpoint, last_whole_checkpoint, write_atomically
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
@@ -35,3 +35,16 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
         list(pool.map(write_often, contents))
     assert path.read_bytes() in contents
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_newest_checkpoint_has_the_highest_number(tmp_path):
+    """As a number: in the order of names, 9 comes after 10 and 100."""
+    for step in (100, 9, 10, 1000):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "model").write_text("weights")
+        if step < 1000:
+            finish_checkpoint(folder)
+    (tmp_path / "checkpoint-best").mkdir()
+    assert list(checkpoints(tmp_path)) == [9, 10, 100, 1000]
+    assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-100"

@@ -173,9 +173,13 @@ def test_a_planted_effect_is_named_and_nothing_else(options, expected):
 
 
 def test_the_largest_effects_are_named():
-    kinds = np.tile(np.arange(50) % 10, (20, 1))
-    said = named_effects(frame(kinds.astype(str), np.where(kinds < 5, kinds * 0.1, 0)))
-    assert said.startswith("more credit in winners for “4” (+0.30), “3” (+0.20), “2” (+0.10); less credit")
+    """Of both signs, whatever their order in a text."""
+    kinds = np.tile(np.arange(50) % 10, (80, 1))
+    by_kind = np.array([0.0, -0.2, 0.3, 0.2, -0.3, 0.1, -0.1, 0.0, 0.0, 0.0])
+    assert named_effects(frame(kinds.astype(str), by_kind[kinds])) == (
+        "more credit in winners for “2” (+0.30), “3” (+0.20), “5” (+0.10); "
+        "less credit in winners for “4” (-0.30), “1” (-0.20), “6” (-0.10)"
+    )
 
 
 @pytest.mark.parametrize(("count", "is_named"), [(LEAST_TOKENS - 1, False), (LEAST_TOKENS, True)])

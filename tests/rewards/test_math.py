@@ -52,8 +52,9 @@ def test_options_out_of_range(options, expected):
 
 
 def test_formulas_of_a_chat():
-    """The labelled answers have prompts that are texts."""
-    prompts = [[{"role": "user", "content": f"Factor ${formula}$."}] for formula in ("x^2-1", "x^3-x")]
+    """Of all its messages. The labelled answers have prompts that are texts."""
+    last = [{"role": "assistant", "content": "Over the integers?"}, {"role": "user", "content": "Yes."}]
+    prompts = [[{"role": "user", "content": f"Factor ${formula}$."}, *last] for formula in ("x^2-1", "x^3-x")]
     assert math_reward([r"\boxed{x^2-1}"] * 2, ["(x-1)(x+1)"] * 2, prompts=prompts) == [0.0, 1.0]
 
 

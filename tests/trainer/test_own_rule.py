@@ -13,13 +13,13 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.hidden_states import HiddenStates
-from delta_trl.credit.rule import TokenCreditError
+from delta_trl.credit.rule import TokenCreditError, uniform
 from delta_trl.report import read_run
 from delta_trl.trainer.credit_rule import choose_rule
 
 from ..corpus import tiny
 from ..documented import shown_module
-from ..trainers import logged, plain_forward, sharp, valid_tokens
+from ..trainers import logged, plain_forward, rollout_of, sharp, valid_tokens
 
 
 EXAMPLE = shown_module("my_credit.py")
@@ -191,6 +191,28 @@ def test_both_hooks(make_trainer):
     assert micro_batch.log_probs.shape == micro_batch.entropies.shape == micro_batch.ids.shape
     with pytest.raises(RuntimeError, match="of_micro_batch"):
         _ = micro_batch.hidden
+
+
+class Draws(TokenCredit):
+    """Random weights."""
+
+    def __init__(self):
+        self.drawn = []
+
+    def of_rollout(self, tokens):
+        self.drawn.append(uniform(tokens))
+        return Credit(self.drawn[-1])
+
+
+def test_each_rollout_batch_has_random_numbers_of_its_own(make_trainer):
+    """Also where all completions are equal; a run with the same seed repeats them."""
+    runs = []
+    for seed in (0, 0, 1):
+        rule = Draws()
+        make_trainer(token_credit=rule, seed=seed, max_steps=3, rollout_func=rollout_of(lambda i: [5, 6, 1])).train()
+        runs.append([tuple(drawn.tolist()) for drawn in rule.drawn])
+    assert runs[0] == runs[1]
+    assert len({*runs[0], *runs[2]}) == 6
 
 
 class Everything(TokenCredit):

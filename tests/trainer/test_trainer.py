@@ -9,7 +9,7 @@ from transformers import Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.credit import DelTA
+from delta_trl.credit import Credit, DelTA, TokenCredit
 
 from ..corpus import tiny
 from ..trainers import (
@@ -162,9 +162,15 @@ def test_options(make_trainer, name):
 # --- evaluation and logs ---
 
 
-def test_evaluation_is_trls(make_trainer):
+class Doubled(TokenCredit):
+    def of_micro_batch(self, tokens):
+        return Credit(advantages=2 * tokens.advantages)
+
+
+@pytest.mark.parametrize("rule", [DelTA(), Doubled()], ids=["of rollouts", "of micro-batches"])
+def test_evaluation_is_trls(make_trainer, rule):
     metrics = []
-    for options in ({}, {**TRL, "epsilon_high": 0.28}):
+    for options in ({"token_credit": rule}, {**TRL, "epsilon_high": 0.28}):
         trainer = make_trainer(**options)
         torch.manual_seed(1)
         metrics.append(trainer.evaluate(tiny.dataset()))

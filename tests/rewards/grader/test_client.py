@@ -16,13 +16,14 @@ from delta_trl.sandbox.pool import WorkerPool
 from ...sandbox.test_lifecycle import wait_until
 
 
-# A gold or an answer that is this word never ends, ends the process, or takes 2 GiB.
+# A gold or an answer that is this word never ends, ends the process, has it killed, or takes 2 GiB.
 FAULTS = """\
 import os
 from delta_trl.rewards.grader import comparison
 def judge(gold, answer, judge=comparison.judge):
     while "hangs" in (gold, answer): pass
     if answer == "crashes": os._exit(3)
+    if (answer or "").startswith("killed"): os.kill(os.getpid(), 9)
     return bytearray(1 << 31) if "large" in (gold, answer) else judge(gold, answer)
 comparison.judge = judge
 main(*"""
@@ -72,6 +73,24 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
     killer.start()
     assert run(pool, ("1", "hangs"), ("1", "1"), seconds=0.5) == ["timeout", "right"]
     killer.join()
+
+
+@pytest.mark.processes
+def test_workers_that_are_killed_again_and_again_cost_no_other_item(pool):
+    """They have started: only workers that do not start end a batch."""
+    killed = [("1", f"killed {i}") for i in range(3)]
+    others = [("1", str(i)) for i in range(30)]
+    verdicts = run(pool, *killed, *others)
+    assert verdicts == ["not checked"] * 3 + ["wrong", "right"] + ["wrong"] * 28
+
+
+@pytest.mark.processes
+def test_a_worker_waits_longer_than_its_last_item_might_have_taken(new_pool):
+    """The alarm that ends a check ends nothing after it."""
+    assert run(new_pool, ("1", "1"), seconds=0.5) == ["right"]
+    [worker] = new_pool.workers
+    time.sleep(0.5 + process.GRACE_SECONDS + 0.3)
+    assert worker.process.poll() is None
 
 
 def test_an_answer_that_gets_no_processor_time_is_no_unusable_gold(pool, monkeypatch):
