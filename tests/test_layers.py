@@ -71,7 +71,7 @@ def upwards(folder: str, layers: tuple[str, ...], free: tuple[str, ...] = ()) ->
     return wrong
 
 
-def test_what_stands_in_the_root_of_the_package():
+def test_every_module_is_in_a_room_and_every_room_in_a_layer():
     modules = {path.stem for path in (ROOT / "delta_trl").glob("*.py")}
     rooms = {path.parent.name for path in (ROOT / "delta_trl").glob("*/*.py")}
     assert modules == ROOT_MODULES, "a new module belongs in a room: CONTRIBUTING.md has a table of them"

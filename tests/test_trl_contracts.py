@@ -8,9 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import Trainer
 from trl import GRPOTrainer
-from trl.models.utils import prepare_fsdp
 
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.scoring.models import MULTIMODAL
@@ -85,7 +83,7 @@ def test_the_policy_is_scored_before_the_reference(seen):
     assert seen.scored[0][3][1].shape == seen.batch["completion_ids"].shape, "entropies come if asked for"
 
 
-def test_scoring_calls(seen):
+def test_trl_scores_prompts_with_completions_by_position(seen):
     batch = seen.batch
     for _, (ids, mask, length, *_), _, _ in seen.scored:
         assert torch.equal(ids, torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1))
@@ -99,7 +97,7 @@ def test_scoring_calls(seen):
     assert not batch["prompt_mask"].all(), "left padding is tested only if prompts differ in length"
 
 
-def test_old_log_probs(seen, make_trainer, rollout):
+def test_old_log_probs_are_those_of_the_scoring_pass(seen, make_trainer, rollout):
     assert seen.batch["old_per_token_logps"] is seen.scored[0][3][0], (
         "DeltaGRPOTrainer recognises the policy's own scoring pass by the identity of its log-probabilities"
     )
@@ -131,14 +129,6 @@ def test_generation_returns_token_ids_first_and_images_before_those_of_tools(mak
     ):
         assert [row[valid].tolist() for row, valid in zip(ids, mask.bool(), strict=True)] == rows
     assert (images, of_tools) == (None, [])
-
-
-def test_the_reference_is_sharded_after_the_accelerator_is_made():
-    """`DeltaGRPOTrainer` sets the precision that both models are sharded with."""
-    construct = inspect.getsource(GRPOTrainer.__init__)
-    assert -1 < construct.index("super().__init__(") < construct.index("prepare_fsdp(")
-    assert "self.create_accelerator_and_postprocess()" in inspect.getsource(Trainer.__init__)
-    assert "fsdp_plugin.mixed_precision_policy" in inspect.getsource(prepare_fsdp)
 
 
 def test_every_loss_weighs_tokens_by_their_advantages(make_trainer, rollout):

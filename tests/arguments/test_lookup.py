@@ -13,7 +13,7 @@ from delta_trl.arguments.lookup import import_dotted
         ("json.lods", "module 'json' has no 'lods' .did you mean 'loads'"),
     ],
 )
-def test_what_is_not_there_is_named(tmp_path, monkeypatch, path, message):
+def test_an_unknown_name_is_refused_and_says_why(tmp_path, monkeypatch, path, message):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "broken_here.py").write_text("import absent_elsewhere")
     with pytest.raises(ValueError, match=message):

@@ -115,7 +115,7 @@ def test_scores_are_those_of_explain(audited, model, sums, tmp_path):
         assert list(line["scores"]) == [*EVERY_RULE, "position, earlier first"]
 
 
-def test_numbers(audited):
+def test_an_audit_ranks_the_rule_of_labels_first_and_the_earliest_last(audited):
     one = results(audited)["benchmarks"]["sums"]
     assert (one["prompts"], one["completions"], one["mean_reward"]) == (12, 48, 0.5)
     for sides in one["rules"].values():
@@ -139,7 +139,7 @@ def test_an_adapter_that_changes_nothing_is_its_base(model, sums, tmp_path):
     assert results(tmp_path / "adapted")["benchmarks"] == results(tmp_path / "base")["benchmarks"]
 
 
-def test_public_data(model, tmp_path):
+def test_public_data_is_audited(model, tmp_path):
     sources = [f"{name}={FIXTURES / name.split('_')[0]}.jsonl" for name in ("humanevalpack", "processbench_gsm8k")]
     assert audit(tmp_path, model, *sources, rules=["delta"]) == 0
     assert {line["benchmark"] for line in lines(tmp_path)} == {"humanevalpack", "processbench_gsm8k"}

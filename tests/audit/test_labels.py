@@ -24,7 +24,7 @@ def texts(one: Labelled, ranges) -> list[str]:
     return [one.completion[start:end] for start, end in ranges]
 
 
-def test_processbench():
+def test_processbench_marks_the_first_wrong_step():
     wrong, right, alone, by_chance, _ = read("processbench_gsm8k", "processbench.jsonl")
     assert wrong.completion == (
         "In the afternoon she picks 12 * 2 = 24 apples.\n\nIn all she picks 12 + 24 = 38 apples.\n\n"
@@ -117,6 +117,6 @@ def test_a_mark_on_the_space_before_a_word():
         (Labelled("p", "", 0.0), "no token"),
     ],
 )
-def test_what_does_not_fit(tokenizer, one, reason):
+def test_a_completion_that_cannot_be_scored_is_refused_with_the_reason(tokenizer, one, reason):
     with pytest.raises(UnfitError, match=reason):
         to_row(one, Reader("m", tokenizer, PretrainedConfig(max_position_embeddings=3)))

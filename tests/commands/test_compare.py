@@ -1,4 +1,4 @@
-"""`delta-trl compare`: its arms, its runs, what it says of them, and mistakes."""
+"""`delta-trl compare`: its arms, its runs, and mistakes. tests/evaluation has what it says of differences."""
 
 import json
 import re
@@ -18,7 +18,6 @@ from delta_trl.arguments.credit import CreditArguments
 from delta_trl.cli import main
 from delta_trl.commands.arms import arms_of
 from delta_trl.commands.compare import read_call
-from delta_trl.evaluation.seed_statistics import conclusion, pair, visible_difference
 
 from ..corpus import tiny
 
@@ -46,58 +45,6 @@ def test_the_arms_are_the_rule_and_its_controls():
     word = "delta:lambda_max=1.3"
     arms = {"shuffled": {"rule": word, "rule_kwargs": {}}, word: {}, "none": {}}
     assert arms_of(list(arms), recipe) == (word, arms)
-
-
-def simulated(rng, seeds: int, effect: float) -> str:
-    """What is said of a comparison in which the rule differs from the other arms by `effect` standard deviations."""
-    luck = rng.normal(0, 3, seeds)  # of a seed, for all its arms
-    values = {arm: (luck + rng.normal(0, 1, seeds)).tolist() for arm in ("none", "side_mean", "shuffled")}
-    values["delta"] = (luck + effect + rng.normal(0, 1, seeds)).tolist()
-    return conclusion("delta", pair(values, "delta"), values)
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 8])
-def test_without_an_effect_a_difference_is_claimed_in_one_comparison_of_twenty_at_most(seeds):
-    rng = np.random.default_rng(seeds)
-    said = [simulated(rng, seeds, effect=0) for _ in range(1000)]
-    claimed = sum(" better than " in one or " worse than " in one for one in said)
-    assert claimed <= 50 + 2 * (1000 * 0.05 * 0.95) ** 0.5
-    assert claimed >= 10  # the comparisons share the rule's runs, so the correction is careful
-
-
-def test_a_visible_effect_is_claimed_with_its_direction():
-    rng = np.random.default_rng(0)
-    effect = visible_difference(2**0.5, 5, tests=3)
-    said = [simulated(rng, 5, effect) for _ in range(200)]
-    assert sum("better than none (no token credit) by" in one for one in said) >= 160
-    assert not any("worse" in one for one in said)
-
-
-def test_what_is_said_names_what_cannot_be():
-    values = {"delta": [0.5, 0.6, 0.7], "none": [0.3, 0.41, 0.49], "side_mean": [0.5, 0.61, 0.68]}
-    said = conclusion("delta", pair(values, "delta"), values)
-    assert said.startswith("delta is better than none (no token credit) by 0.200.")
-    assert "No clear difference between delta and side_mean (the same weight per side)." in said
-    assert re.search(r"With 3 seeds, a true difference of 0.0\d+ is seen in 8 of 10 comparisons.$", said)
-
-
-@pytest.mark.parametrize(("scale", "small"), [(1, "0.01"), (100, "5.5")])
-def test_the_seeds_wanted_are_told_in_the_outcome_s_unit(scale, small):
-    """From five seeds on. A tenth of the range, where values are no shares: here, of 0.2 to 0.75."""
-    rng = np.random.default_rng(0)
-    values = {"delta": scale * np.array([0.2, 0.3, 0.4, 0.5, 0.75]), "none": scale * rng.uniform(0.3, 0.6, 5)}
-    said = conclusion("delta", pair(values, "delta"), values)
-    assert said.endswith(f" seeds would see one of {small} as often.")
-
-
-def test_equal_differences_are_no_finding():
-    """Also if they are equal up to rounding."""
-    values = {"delta": [0.3, 0.4, 0.8], "none": [0.1, 0.2, 0.6]}
-    [one] = pairs = pair(values, "delta")
-    assert conclusion("delta", pairs, values) == (
-        "delta minus none (no token credit) is +0.200 for every seed, so there is nothing to test by."
-    )
-    assert one.test == "the same for every seed: no test"
 
 
 BY_EVALUATION = {

@@ -42,7 +42,7 @@ def explain(**options) -> int:
     return main(["explain", *(f"--{name}={value}" for name, value in options.items())])
 
 
-def test_records_and_report(tmp_path, capsys):
+def test_explain_records_the_coefficients_of_the_oracle(tmp_path, capsys):
     rows = list(completions())
     options = {"token_credit": "delta:token_gradient=output_row", "batch_size": 3, "dtype": "float32"}
     assert explain(model_name_or_path=MODEL, data=write(tmp_path, rows), output_dir=tmp_path, **options) == 0

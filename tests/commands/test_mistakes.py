@@ -238,7 +238,7 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--gradient_checkpointing_kwargs {use_reentrant:\x1ffalse}",
     ],
 )
-def test_what_is_no_mistake(call, words):
+def test_right_calls_pass_the_dry_run(call, words):
     code, printed = call(words, "--dry_run")
     assert code == 0, printed
 

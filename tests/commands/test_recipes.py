@@ -61,7 +61,7 @@ def test_no_recipe_has_a_deprecated_option(recipe):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_batches(recipe, capsys):
+def test_a_recipes_batches_are_those_of_its_table_and_its_dry_run(recipe, capsys):
     """The arguments of training, and what a dry run prints."""
     expected = EXPECTED[recipe]
     _, args, model_args = arguments(recipe)
@@ -105,7 +105,7 @@ SETTINGS_OF_THE_PAPER = {
 
 
 @pytest.mark.parametrize("recipe", PAPER_RECIPES)
-def test_settings_of_the_paper(recipe):
+def test_the_papers_recipes_have_its_settings(recipe):
     run_args, args, _ = arguments(recipe)
     assert {name: getattr(args, name) for name in SETTINGS_OF_THE_PAPER} == SETTINGS_OF_THE_PAPER
     assert args.optim.value.startswith("adamw")
@@ -135,7 +135,7 @@ def test_documented_baselines_differ_in_the_method_only():
         assert changed == BASELINES[name]
 
 
-def test_processes_of_the_environment(capsys, monkeypatch):
+def test_the_dry_run_counts_the_processes_of_the_environment(capsys, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     command = ["train", "--config", "recipes/quickstart/addition.yaml", "--dry_run"]
     assert main(command) == 0

@@ -21,7 +21,7 @@ def make_checkpoint(folder, step):
     return checkpoint
 
 
-def test_what_counts_as_going_on(tmp_path):
+def test_a_run_goes_on_from_its_newest_whole_checkpoint_or_is_not_written_over(tmp_path):
     PartialState()  # as the arguments of a training have it, for the logger
     run = tmp_path / "run"
     output = str(run)
@@ -55,7 +55,7 @@ def test_a_finished_run_or_a_model_is_never_written_over(tmp_path, name):
 @pytest.mark.parametrize(
     "weights", ["model.safetensors", "model-00001-of-00002.safetensors", "adapter_model.safetensors"]
 )
-def test_the_last_line_says_what_is_there(tmp_path, weights):
+def test_the_last_line_tells_whether_whole_weights_were_saved(tmp_path, weights):
     """Under ZeRO-3 without `zero3_save_16bit_model`, a finished run has shards only."""
     for name in ("config.json", "latest", "zero_to_fp32.py", "training_args.bin"):
         (tmp_path / name).touch()

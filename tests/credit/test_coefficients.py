@@ -103,7 +103,7 @@ def test_equal_bounds_are_exactly_grpo(batch, K, bound):
 # --- statistics ---
 
 
-def test_statistics():
+def test_statistics_equal_those_by_hand():
     """By hand: winners' coefficients are 1, 2 and 6, losers' 7 and 9. A token without advantage counts nowhere."""
     statistics = coefficient_statistics(torch.tensor([1.0, 7, 2, 10, 6, 9]), torch.tensor([1.0, -2, 0.5, 0, 1, -1]))
     expected = {

@@ -97,7 +97,7 @@ def measured(request):
     ],
     ids=["float32", "autocast to bfloat16", "bfloat16"],
 )
-def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correlation):
+def test_differences_are_as_exact_as_the_dtype(measured, dtype, autocast, scale, tolerance, correlation):
     assert_near_exact(measured, dtype, autocast, tolerance, correlation, scale)
 
 

@@ -91,7 +91,7 @@ def test_exact_gradients_leave_out_responses_without_advantage():
 # --- weights ---
 
 
-def test_side_weights():
+def test_side_weights_have_mean_1_over_the_tokens_that_train():
     """By hand: the weights of the tokens that train have mean 1, the others are 1."""
     weights = SideWeights(0.9, 0.3).of_rollout(tokens_with(torch.tensor([2.0, 1.0, 0.5, -1.0, 0.0]))).weights
     mean = (3 * 0.9 + 0.3) / 4
@@ -121,7 +121,7 @@ def test_side_mean_leaves_only_the_sides():
     assert weights.tolist() == [2.0, 2.0, 7.5, 5.0, 7.5]
 
 
-def test_random_coefficients():
+def test_random_coefficients_are_uniform_and_at_the_minimum_without_advantage():
     tokens = tokens_with(random_batch(3, n=20_000)[2])
     raw = RandomCredit(normalize_coefficients=False).of_rollout(tokens).weights
     assert (raw[tokens.advantages == 0] == 0.8).all()
@@ -141,7 +141,7 @@ def test_random_coefficients():
         ("random", 0.5, [0.5, 0.5, 1, 0.5, 0.5]),
     ],
 )
-def test_selection(which, fraction, expected):
+def test_a_selection_keeps_its_fraction_of_the_tokens_that_train(which, fraction, expected):
     """Of four tokens that train; of equal weights the first one. On the average if they are random."""
     tokens = tokens_with(torch.tensor([1.0, -1.0, 0.0, 2.0, -1.0]))
     rule = Selected(given(0.9, 1.1, 5.0, 1.2, 1.1), which, fraction, normalize_coefficients=False)

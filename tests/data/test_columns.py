@@ -16,7 +16,7 @@ def check(rows, reward, name="mine"):
     check_columns(data, [reward], [name], "data.jsonl")
 
 
-def test_what_a_reward_needs_is_there():
+def test_a_column_that_a_reward_requires_must_be_there():
     def reward(prompts, completions, answer, tolerance=0.1, *, log_extra=None, **kwargs): ...
 
     check([{"prompt": "1+1=", "answer": "2"}], reward)

@@ -24,14 +24,14 @@ GOLDS = {
 
 
 @pytest.mark.parametrize("name", GOLDS)
-def test_mathematics(name):
+def test_formats_of_mathematics_bring_prompts_and_golds(name):
     file = str(FIXTURES / f"{name}.jsonl")
     dataset, raw = load(file, dataset_format={"math_500": "matharena"}.get(name, name)), load(file)
     assert dataset["solution"][:] == GOLDS[name]
     assert dataset["prompt"][:] == next(raw[c][:] for c in ("question", "problem") if c in raw.column_names)
 
 
-def test_code():
+def test_the_format_of_code_brings_tests():
     dataset = load(str(FIXTURES / "eurus_code.jsonl"), dataset_format="eurus_code")
     assert [message["role"] for message in dataset[0]["prompt"]] == ["system", "user"]
     tests = [json.loads(text) for text in dataset["tests"] if text]

@@ -14,7 +14,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
 
 
-def test_local_files(tmp_path):
+def test_a_local_file_or_folder_is_loaded_as_it_stands(tmp_path):
     path = tmp_path / "data[1].parquet"  # no pattern
     Dataset.from_list(ROWS).to_parquet(path)
     for split in ("train", "test"):  # a file is one split, whatever it is for
@@ -44,7 +44,7 @@ def prepared(prompt, **options):
     return prepare(Dataset.from_list([{"prompt": prompt}]), **options)[0]["prompt"]
 
 
-def test_columns_and_template():
+def test_columns_are_renamed_and_prompts_put_into_the_template():
     mapping = {"question": "prompt", "answer": "solution"}
     rows = prepare(Dataset.from_list(ROWS), mapping, prompt_template=r"{prompt} Answer in \boxed{}.")
     assert rows[0] == {"prompt": r"1+1? Answer in \boxed{}.", "solution": "2"}

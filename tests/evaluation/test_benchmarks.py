@@ -109,7 +109,7 @@ def test_the_shuffle_is_fixed_and_stored():
 # --- names ---
 
 
-def test_names():
+def test_a_name_resolves_to_a_benchmark_a_group_or_a_file():
     assert list(resolve(["paper_math", "gsm8k"])) == [*list(BENCHMARKS)[:7], "gsm8k"]
     chosen = resolve(["aime_2025=/data/aime.parquet", "gsm8k=org/mirror", "my/k=8.jsonl"])
     assert {name: (one.source, one.format) for name, one in chosen.items()} == {

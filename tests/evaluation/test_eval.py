@@ -105,7 +105,7 @@ def read_samples(folder="eval", name="problems") -> pd.DataFrame:
     return pd.DataFrame(map(json.loads, lines))
 
 
-def test_an_evaluation(call, both, capsys):
+def test_every_sample_is_written_and_scored(call, both, capsys):
     assert call(benchmarks=both) == 0
     samples = read_samples()
     places = samples[["problem", "sample"]].to_numpy().tolist()
@@ -200,7 +200,7 @@ def test_a_completion_ends_with_its_first_end_token(model):
     assert {ids[-1] for ids in completions} >= ends
 
 
-def test_declared_end_tokens(call, model, engine):
+def test_every_declared_end_token_ends_a_completion(call, model, engine):
     """By generation_config.json, or by config.json where there is none. Those of an adapter are its base's."""
     LoraConfig(base_model_name_or_path="model").save_pretrained("adapter")
     options = {"use_vllm": True, "batch_size": 40}
@@ -237,7 +237,7 @@ def test_a_benchmark_does_not_depend_on_its_neighbours(call, model, both, engine
     assert engine.LLM.ends == [{1}, {1}, {1, z}]
 
 
-def test_the_context(call, model, capsys):
+def test_completions_fit_into_the_models_context(call, model, capsys):
     """The longest prompt has 6 tokens. A model with a table of positions cannot go on after its last one."""
     config = GPT2Config(vocab_size=tiny.SIZES["vocab_size"], n_positions=17, n_embd=8, n_layer=1, n_head=1)
     tiny.model(config).save_pretrained(model)
@@ -250,7 +250,7 @@ def test_the_context(call, model, capsys):
     assert read_samples("default")["length"].max() <= 11
 
 
-def test_an_adapter(call, model, capsys):
+def test_an_adapter_is_evaluated_on_its_base(call, model, capsys):
     """Of a folder without its tokenizer, with its base or on a model. tests/audit has one that changes nothing."""
     torch.manual_seed(1)
     config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
@@ -368,7 +368,7 @@ def engine(monkeypatch):
     return package
 
 
-def test_vllm(call, engine):
+def test_samples_of_vllm_depend_on_the_seed_and_not_on_the_batch(call, engine):
     """Every sample has its own seed, so that not even the size of the batches matters. tests/vllm has the real one."""
     options = {"use_vllm": True, "vllm_kwargs": "{max_model_len: 99}", "dtype": "float32"}
     for folder, changes in (("a", {}), ("b", {"batch_size": 16}), ("c", {"seed": 1, "num_generations": 3})):
@@ -492,7 +492,7 @@ MISMATCHES = {"other": "only few, problems", "data": "problems was", "reward": "
 
 
 @pytest.mark.parametrize(("second", "message"), MISMATCHES.items())
-def test_what_cannot_be_compared(compared, second, message):
+def test_other_problems_or_rewards_are_not_compared(compared, second, message):
     write_evaluation("a", [[1.0]])
     write_evaluation("data", [[1.0]], problems="other")
     write_evaluation("reward", [[1.0]], reward="mine")

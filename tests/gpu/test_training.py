@@ -51,7 +51,7 @@ def test_one_process_shards_nothing(tmp_path, device, mode):
         assert_same(ours, single[name], name, tolerance=5e-3 if name.startswith("exact") else 1e-4)
 
 
-def test_vllm(gpu, make_trainer, tmp_path, monkeypatch):
+def test_vllm_trains_without_extra_forward_passes(gpu, make_trainer, tmp_path, monkeypatch):
     """Its CPU build has tests of its own (tests/vllm)."""
     pytest.importorskip("vllm", reason="vLLM is not installed")
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # TRL sets them for vLLM, and the next trainer would use DDP

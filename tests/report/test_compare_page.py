@@ -14,7 +14,7 @@ from . import runs
 EVALUATION = {"benchmarks": ["few", "many"], "options": {}, "folder": "a"}
 
 
-def test_outcomes_by_hand(tmp_path):
+def test_outcomes_equal_those_by_hand(tmp_path):
     rewards = [0.1] * 18 + [0.7, 0.9]
     steps = range(1, 21)
     evaluated = {"eval_a_reward": [0.0] * 19 + [0.2], "eval_b_reward": [0.0] * 19 + [0.4]}
@@ -63,7 +63,7 @@ def test_the_table_begins_before_training(compared):
     assert "model_name_or_path: my/model; dataset_name: my/data; seeds: 0, 1, 2\n" in text
 
 
-def test_the_page_of_a_comparison(compared, open_page):
+def test_the_page_of_a_comparison_fits_a_narrow_window_and_links_its_runs(compared, open_page):
     """In a narrow window, no word breaks, nothing scrolls sideways but tables, and all curves look different."""
     page = open_page(compared / "compare.html", viewport={"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -25,7 +25,7 @@ def test_all_tokens_are_there_escaped_and_in_order(pairs):
     assert body.count("<") == 2 * len(tokens)
 
 
-def test_shades():
+def test_a_shade_grows_with_the_distance_from_the_neutral_value():
     assert [Scale(0.2).shade(c) for c in (0.5, 0.8, 0.9, 1.0, 1.005, 1.1, 1.2, 9.0)] == [
         "b10", "b10", "b5", "", "", "a5", "a10", "a10",
     ]  # fmt: skip

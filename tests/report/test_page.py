@@ -175,7 +175,7 @@ def test_a_completion_with_its_numbers(tmp_path):
     assert re.findall(r'<details class="group" open><summary>(.*?)<', html) == titles(html)[1:]  # one with a contrast
 
 
-def test_the_page_stays_small(tmp_path, monkeypatch):
+def test_a_page_of_many_groups_shows_some_and_stays_small(tmp_path, monkeypatch):
     """Of many groups it shows some, evenly, or those of a step. Long prompts show their ends in titles."""
     row = runs.completion(["a", "b", "c"])
     for step in (0, 10):

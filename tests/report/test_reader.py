@@ -60,7 +60,7 @@ def rewards_of(path) -> list[float]:
 RISE = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
 
 
-def test_the_history_that_goes_furthest(tmp_path):
+def test_the_history_with_the_most_steps_is_read(tmp_path):
     """Whatever the times of its files, as in a copied folder."""
     for count in (1, 5, 2):
         write(tmp_path / f"checkpoint-{20 * count}", RISE[:count])

@@ -18,7 +18,7 @@ def test_nothing_invisible_is_left(text):
     assert shown.count("\n") == text[: 63 if len(text) > 64 else None].count("\n")
 
 
-def test_signs():
+def test_control_characters_are_shown_as_signs():
     assert visible("a\n\tb\r\x1b[31m\u202e") == "a⏎\n⇥\tb␍␛[31m⟨U+202E⟩"
     assert visible("x" * 100_000) == "x" * 63 + "… (100,000 characters)"
     assert visible("\u202e" + "x" * 300, limit=200) == "⟨U+202E⟩" + "x" * 198 + "… (301 characters)"

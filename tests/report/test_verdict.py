@@ -21,7 +21,7 @@ def of_history(path, **logged) -> dict[str, str]:
     return by_rule(path)
 
 
-def test_the_reward_s_first_best_and_last_tenth(tmp_path):
+def test_the_verdict_tells_the_first_best_and_last_mean_reward(tmp_path):
     """With dynamic sampling, the policy's. Of 30 values, three make a mean."""
     logged = {"reward": 0.5, "dynamic_sampling/reward_before": [0.2] * 3 + [0.6] * 24 + [0.5] * 3}
     said = of_history(tmp_path, **logged)["Reward"]
@@ -97,7 +97,7 @@ def test_noise_is_rarely_a_loss(count):
         ("Contrast", "frac_reward_zero_std", 0.49, False),
     ],
 )
-def test_warnings(tmp_path, rule, name, last, warns):
+def test_a_level_beyond_its_bound_is_a_warning(tmp_path, rule, name, last, warns):
     """Of what was 1 at first."""
     found = of_history(tmp_path, **{name: [1.0] * 15 + [last] * 15})
     assert found[rule].startswith("! ") == warns

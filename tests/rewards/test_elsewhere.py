@@ -39,7 +39,7 @@ def example(monkeypatch):
     return SimpleNamespace(**found)
 
 
-def test_other_trainers(example):
+def test_the_examples_for_other_trainers_return_what_these_expect(example):
     of_verl = [example.compute_score(data_source="gsm8k", solution_str=text, ground_truth="2", extra_info={"index": 1})
                for text in (RIGHT, WRONG)]  # fmt: skip
     of_openrlhf = example.reward_func(["1+1=" + RIGHT, "4-1=" + WRONG], ["1+1=", "4-1="], ["2", "3"])

@@ -11,7 +11,7 @@ from delta_trl.rewards.failures import check_rewards
 HOSTILE = "\x1b[2J\x07\x9b\r\b\x7f\u202e\u2066\u200b\u2028\U000e0041\ud800\ue000"
 
 
-def test_errors_and_warnings(caplog):
+def test_errors_and_warnings_are_printable(caplog):
     """Of a reward that returns a text, and of tests that cannot be run and say so in their own words."""
     with pytest.raises(TypeError) as raised:
         check_rewards("mine", [HOSTILE], [HOSTILE])

@@ -7,7 +7,7 @@ import pytest
 from delta_trl.rewards import MathReward, code_reward, get_reward, math_reward
 
 
-def test_columns_and_metrics():
+def test_a_math_reward_logs_answers_and_golds():
     columns, metrics = {}, {}
     rewards = math_reward(
         [r"\boxed{1/2}", "?", r"\boxed{\gcd(2,4)}", r"\boxed{1}"],

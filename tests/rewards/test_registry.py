@@ -33,7 +33,7 @@ def test_defaults_are_those_of_the_docstring(called):
         ("think_format_reward", {"strict": True}, "takes no options, got strict"),
     ],
 )
-def test_what_is_wrong_is_said(name, options, message):
+def test_a_wrong_name_or_option_is_refused_with_the_right_one(name, options, message):
     with pytest.raises(ValueError, match=message):
         get_reward(name, **options)
 

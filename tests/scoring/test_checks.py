@@ -46,7 +46,7 @@ POSITIONS = {  # with a table, nothing beyond it can be computed
 
 
 @pytest.mark.parametrize(("config", "beyond"), POSITIONS.values(), ids=POSITIONS)
-def test_the_context(config, beyond):
+def test_prompts_beyond_the_models_context_are_named(config, beyond):
     reader = Reader("m", tiny.tokenizer(), config, max_completion_length=6)
     assert check_prompts(["1234", "1"], reader, "data") == []
     with beyond:

@@ -33,7 +33,7 @@ def test_nothing_of_a_rollout_batch_waits_for_the_garbage_collector(make_trainer
 
 
 @pytest.mark.parametrize(("free", "has_room"), [(1600, True), (1599, False)])
-def test_room_on_a_gpu(monkeypatch, free, has_room):
+def test_reserved_memory_is_free_and_a_tenth_stays_so(monkeypatch, free, has_room):
     """What PyTorch has reserved and does not use is free, too; a tenth stays so."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free - 500, 10_000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 700)

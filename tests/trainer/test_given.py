@@ -68,7 +68,7 @@ def process_supervision(rewards: list[list[float] | None], discount: float = 1.0
     return advantages
 
 
-def test_weights_of_tokens(make_trainer, rollout):
+def test_tokens_get_the_weights_of_the_source_but_for_a_tools(make_trainer, rollout):
     """A tool's tokens have none; a completion of which nothing is known keeps 1."""
     batch = rollout(make_trainer(token_credit=Given(numbers, outside=0.5), rollout_func=rollout_with_environment))
     known, unknown = [0.5, 1.5, 0.0, 3.5, 4.5, 0.0, 6.5], [1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
@@ -85,7 +85,7 @@ def test_spans_of_a_source_by_its_path():
     assert (without.weights == 0.5).all()
 
 
-def test_one_loop_for_all_rollout_batches():
+def test_a_coroutine_runs_in_the_same_loop_for_all_rollout_batches():
     LOOPS.clear()
     rule = Given(counted)
     rule.of_rollout(tokens_of())
@@ -100,11 +100,13 @@ def page(name: str) -> dict:
     return namespace
 
 
-def test_the_page_s_weights():
+def test_the_documented_judge_marks_the_final_answer():
     assert page("my_judge.py")["final_answer"](["a\nbc", "", "d"], []) == [[(2, 4, 2.0)], None, [(0, 1, 2.0)]]
 
 
-def test_the_page_s_process_reward_model(make_trainer, rollout, tmp_path, monkeypatch):
+def test_the_documented_process_reward_model_scores_steps_as_far_as_they_go(
+    make_trainer, rollout, tmp_path, monkeypatch
+):
     """A tiny token classifier, as TRL's PRMTrainer saves it."""
     tokenizer = tiny.tokenizer(tiny.CHARACTERS + "\n")
     config = Qwen3Config(**{**tiny.SIZES, "vocab_size": len(tokenizer)}, head_dim=8, num_labels=2)
@@ -137,7 +139,7 @@ def test_the_page_s_process_reward_model(make_trainer, rollout, tmp_path, monkey
     ],
     ids=repr,
 )
-def test_what_cannot_be_used_is_named(returned, message):
+def test_unusable_weights_end_the_run_with_their_place(returned, message):
     with pytest.raises(TokenCreditError, match=rf"source='<lambda>'.*{message}"):
         Given(lambda **_: returned).of_rollout(tokens_of())
 

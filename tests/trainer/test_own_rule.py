@@ -32,7 +32,7 @@ def example(name: str, module: str = "my_credit", **options) -> TokenCredit:
     return namespace[name](**options)
 
 
-def test_the_most_uncertain_tokens():
+def test_the_documented_rule_keeps_the_most_uncertain_tokens():
     """Of four and of three tokens, each fraction rounded up."""
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
     entropies = torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.0, 0.5, 0.1, 9.0]])
@@ -41,7 +41,7 @@ def test_the_most_uncertain_tokens():
     assert credit.weights.tolist() == [0, 1, 0, 1, 0, 1, 0]
 
 
-def test_in_python(make_trainer, rollout):
+def test_a_rule_in_python_gives_the_coefficients_that_train(make_trainer, rollout):
     """Of the tokens that train is `coefficient_mean`."""
     trainer = make_trainer(token_credit=example("Surprisal", strength=1.0))
     batch = rollout(trainer)
@@ -173,7 +173,7 @@ class Both(TokenCredit):
         return Credit(torch.ones(len(tokens)))
 
 
-def test_both_hooks(make_trainer):
+def test_a_rule_may_credit_rollouts_and_micro_batches(make_trainer):
     """TRL shuffles rows between the hooks: advantages stay with their responses, weighted by the first hook."""
     rule = Both()
     trainer = make_trainer(

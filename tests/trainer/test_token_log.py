@@ -142,7 +142,7 @@ def test_unscorable_completions_have_no_reward(make_trainer, tmp_path):
         (2, {"gradient_accumulation_steps": 4, "steps_per_generation": 2, "max_steps": 3}, [0, 2]),
     ],
 )
-def test_every_n_steps(make_trainer, tmp_path, every, options, steps):
+def test_credit_is_recorded_every_n_steps(make_trainer, tmp_path, every, options, steps):
     options = {"max_steps": 7, "per_device_train_batch_size": 4, "token_credit": "random", **options}
     make_trainer(**options, log_token_credit=every).train()
     assert list(records(tmp_path / "run")) == steps
@@ -175,7 +175,7 @@ LARGE = [0.0] * 5 + [0.1, 1.0, -1.0, -0.1, 0.5]
         (LARGE, 5, 5, [*range(5, 10)]),
     ],
 )
-def test_chosen_rows(advantages, size, limit, rows):
+def test_whole_groups_with_contrast_are_recorded_first(advantages, size, limit, rows):
     assert choose_rows(np.array(advantages), size, limit) == rows
 
 

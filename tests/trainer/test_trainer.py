@@ -68,7 +68,7 @@ def test_no_credit_is_grpo_bit_for_bit(make_trainer):
     assert not any(key.startswith("credit/") for entry in trainers[0].state.log_history for key in entry)
 
 
-def test_a_plain_config(make_trainer, caplog):
+def test_a_plain_grpo_config_trains_with_delta(make_trainer, caplog):
     """Code written for GRPOTrainer runs with the class swapped, also with a loss that would ignore credit."""
     assert make_trainer(config_class=GRPOConfig).token_credit == DelTA()
     assert not caplog.text
@@ -102,7 +102,7 @@ def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation
     ],
     ids=["two batches, two steps", "steps in the batch", "reference", "reference by an adapter"],
 )
-def test_extra_forward_passes(make_trainer, rollout, monkeypatch, tmp_path, options, passes):
+def test_the_policy_is_scored_once(make_trainer, rollout, monkeypatch, tmp_path, options, passes):
     """Counted at the model, not taken from the metric alone: the policy is scored once, by TRL or by us."""
     tiny.model().save_pretrained(tmp_path / "model")  # TRL loads the reference model from the policy's path
     trainer = make_trainer(str(tmp_path / "model"), Compared, **options)
@@ -148,7 +148,7 @@ WITHOUT_CONTRAST = {
 
 
 @pytest.mark.parametrize("name", [*OPTIONS, *WITHOUT_CONTRAST])
-def test_options(make_trainer, name):
+def test_every_option_trains_unless_it_leaves_no_contrast(make_trainer, name):
     trainer = make_trainer(trainer_class=Compared, **(OPTIONS | WITHOUT_CONTRAST)[name])
     before = parameters_to_vector(trainer.model.parameters())
     trainer.train()
@@ -194,7 +194,7 @@ def test_a_model_without_backbone_is_refused_at_construction(make_trainer):
         make_trainer(Monolith(Qwen3Config(**tiny.SIZES, head_dim=8)))
 
 
-def test_default_args(tmp_path, monkeypatch):
+def test_args_default_to_a_delta_config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
     model = tiny.model()

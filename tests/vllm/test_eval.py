@@ -12,7 +12,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed (make test-vllm)")
 pytestmark = pytest.mark.vllm
 
 
-def test_the_same_completions(tmp_path, monkeypatch):
+def test_vllm_and_transformers_give_the_same_greedy_completions(tmp_path, monkeypatch):
     settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     # compiling, and importing all once more for the engine, take a minute each
     settings |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}

@@ -16,7 +16,7 @@ def test_the_picture_shows_what_the_report_says(tmp_path):
 
 @pytest.mark.processes
 @pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on PATH")
-def test_it_is_drawn_with_its_text(tmp_path):
+def test_the_drawn_picture_keeps_its_text(tmp_path):
     draw(RUN, tmp_path / "report.png")
     picture = Image.open(tmp_path / "report.png")
     assert picture.width > 300

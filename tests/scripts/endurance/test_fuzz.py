@@ -13,7 +13,7 @@ def test_nothing_fails(kind, count):
     assert kind == "programs" or len(report["kinds"]) == 12  # with soup
 
 
-def test_the_fuzzers_notice(monkeypatch):
+def test_the_fuzzers_notice_a_wrong_verdict_and_a_guessed_program(monkeypatch):
     """A grader that is wrong, and tests that a program can guess."""
     monkeypatch.setattr(fuzz_rewards, "draw", lambda rng: ("wrong", "7", r"\boxed{8}", 1.0))
     assert fuzz_rewards.fuzz_answers(1, seed=0, seconds=60)["failures"][0]["verdict"] == "wrong"

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
-def test_every_stage(tmp_path):
+def test_every_stage_finishes_a_dry_run(tmp_path):
     command = [sys.executable, "-m", "scripts.gpu.check", "--output-dir", str(tmp_path)]
     run = subprocess.run([*command, "--dry"], cwd=ROOT, capture_output=True, text=True, timeout=550)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -32,7 +32,7 @@ def test_every_stage(tmp_path):
     assert "is of a dry run: choose another --output-dir" in real.stdout + real.stderr
 
 
-def test_what_a_stage_leaves_to_the_next_run(tmp_path):
+def test_a_stage_goes_on_from_its_results_with_the_same_settings_only(tmp_path):
     def stage(name="overhead", size=2, **options):
         return Stage(name, tmp_path, time.time() + 100, dry=True, settings={"sizes": (1, size)}, **options)
 
