@@ -214,7 +214,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path):
     whole = run(make_trainer, tmp_path, texts(13), **options)
     resumed = run(make_trainer, tmp_path, texts(13), resume="checkpoint-3", **options)
     same_training(resumed, whole)
-    assert resumed.dynamic_sampling.prompt_order.taken == whole.dynamic_sampling.prompt_order.taken
+    taken = whole.dynamic_sampling.prompt_order.taken
+    assert resumed.dynamic_sampling.prompt_order.taken == taken
+    resumed.train()  # anew, with the prompts from the first one on
+    assert resumed.dynamic_sampling.prompt_order.taken == taken
 
 
 @rollout_of
