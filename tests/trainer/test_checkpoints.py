@@ -205,6 +205,7 @@ def test_a_folder_has_one_run_at_a_time(make_trainer, tmp_path):
         return [float(i % 2) for i in range(len(completions))]
 
     trainer, other = (make_trainer(**TRL | {"trainer_class": Plain}, reward_funcs=reward) for _ in range(2))
+    (tmp_path / "run" / LOCK).write_text("process 1 on a machine where a run was killed")
     trainer.train()
     assert all(f"another run trains there, process {os.getpid()} on " in message for message in told)
     trainer.train()

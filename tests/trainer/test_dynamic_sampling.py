@@ -214,7 +214,30 @@ def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path):
     whole = run(make_trainer, tmp_path, texts(13), **options)
     resumed = run(make_trainer, tmp_path, texts(13), resume="checkpoint-3", **options)
     same_training(resumed, whole)
-    assert resumed.dynamic_sampling.prompt_order.taken == whole.dynamic_sampling.prompt_order.taken
+    taken = whole.dynamic_sampling.prompt_order.taken
+    assert resumed.dynamic_sampling.prompt_order.taken == taken
+    resumed.train()  # anew, with the prompts from the first one on
+    assert resumed.dynamic_sampling.prompt_order.taken == taken
+
+
+def test_the_share_of_contrast_in_all_rounds_decides_how_many_prompts_follow(make_trainer, rollout):
+    """Two groups are missing: after 6 of 8, three prompts follow; after 6 of 11, four."""
+    asked = []
+
+    def reward(prompts, **_):
+        asked.append(len(prompts) // G)
+        numbers = [int(prompt.removesuffix("=")) for prompt in prompts]
+        return [float(i % 2) if number not in range(6, 11) else 0.0 for i, number in enumerate(numbers)]
+
+    trainer = make_trainer(
+        **CREDIT[0],
+        reward_funcs=reward,
+        train_dataset=Dataset.from_dict({"prompt": [f"{i}=" for i in range(16)]}),
+        shuffle_dataset=False,
+        per_device_train_batch_size=8 * G,
+    )
+    rollout(trainer)
+    assert asked == [8, 3, 4]
 
 
 @rollout_of
