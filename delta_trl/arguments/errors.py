@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 
 OURS = str(Path(__file__).parents[1])
 LIBRARIES = (OURS, sysconfig.get_path("stdlib"), "<frozen")
@@ -21,6 +19,8 @@ class UsageError(ValueError):
 @contextmanager
 def mistakes() -> Iterator[None]:
     """Raise `UsageError` for what libraries raise if data, models or options are missing or do not fit."""
+    import yaml  # which rewards by themselves do without
+
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, yaml.YAMLError) as error:

@@ -4,13 +4,18 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
-from ..credit import Credit, Tokens
 from ..files import write_atomically
+
+
+if TYPE_CHECKING:  # the report reads without torch
+    import torch
+
+    from ..credit import Credit, Tokens
 
 
 FOLDER = "token_credit"  # under `output_dir`
@@ -54,7 +59,7 @@ def write_records(rows: list[dict], output_dir: Path, step: int) -> None:
     write_atomically(buffer.getvalue(), output_dir / FOLDER / f"token_credit_{step:05d}.parquet")
 
 
-def token_columns(tokens: Tokens, credit: Credit, names: Sequence[str]) -> dict[str, torch.Tensor]:
+def token_columns(tokens: "Tokens", credit: "Credit", names: Sequence[str]) -> "dict[str, torch.Tensor]":
     """Columns (B, T) of a record: those of the credit, and `names` of the tokens. NaN for what the loss masks."""
     columns = {
         "coefficients": credit.weights,

@@ -32,7 +32,7 @@ def test_what_is_installed_are_dependencies_of_the_package():
     assert f'"{verify}" psutil ' in INSTALLED
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_answer_and_a_program_are_graded_in_a_fresh_environment(tmp_path):
     venv.create(tmp_path / "fresh", with_pip=True)
