@@ -45,9 +45,10 @@ def users_code(what: str) -> Iterator[None]:
         raise
 
 
-def name_users_code(error: Exception, message: str) -> None:
-    """Say of an error that a command ends with this message in place of a traceback."""
+def name_users_code(error: Exception, message: str) -> Exception:
+    """The error, of which a command says this message in place of a traceback."""
     error.in_users_code = message  # type: ignore[attr-defined]
+    return error
 
 
 def in_users_code(error: Exception) -> str:

@@ -158,7 +158,6 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
     """The reward functions of a recipe. Raises `ValueError` or `ImportError` as `get_reward` does."""
     from ..rewards import get_reward
 
-    assert isinstance(run_args.reward_kwargs, dict)  # as `RunArguments` makes it
     try:
         return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
     except TypeError as error:  # an option of the wrong type

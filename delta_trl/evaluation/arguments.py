@@ -45,7 +45,7 @@ class EvalArguments(ModelArguments):
     num_problems: int | None = None
     reward: str | None = None
     dataset_format: str | None = None
-    column_mapping: dict | str | None = None
+    column_mapping: Mapping = field(default_factory=dict)
     prompt_template: str | None = None
     system_prompt: str | None = None
     conversational: bool | None = None

@@ -133,7 +133,7 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, reader: 
     is_file = benchmark.template is None  # whose prompts stay as they are
     dataset_format = args.dataset_format if is_file else benchmark.format
     loaded = load(benchmark.source, benchmark.config, benchmark.split, dataset_format)
-    column_mapping: Any = args.column_mapping if is_file else None  # a dict since `EvalArguments` has read it
+    column_mapping = args.column_mapping if is_file else None
     template = args.prompt_template or benchmark.template
     conversational = args.conversational
     if conversational is None:

@@ -65,7 +65,6 @@ class VLLMGenerator:
     def __init__(self, args: EvalArguments):
         from vllm import LLM, SamplingParams
 
-        assert isinstance(args.vllm_kwargs, dict)  # since `EvalArguments` has read it
         self.llm = LLM(
             model=args.model_name_or_path,
             revision=args.model_revision,

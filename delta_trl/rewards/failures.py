@@ -72,11 +72,7 @@ def check_rewards(name: str, rewards: Any, /, completions: list | None = None, *
     try:
         numbers = [math.nan if reward is None else float(reward) for reward in rewards]
     except (TypeError, ValueError, RuntimeError) as error:
-        no_numbers = TypeError(problem)
-        name_users_code(no_numbers, problem)
-        raise no_numbers from error
+        raise name_users_code(TypeError(problem), problem) from error
     if len(numbers) != len(completions) or any(abs(number) > LARGEST for number in numbers):
-        wrong_numbers = ValueError(problem)
-        name_users_code(wrong_numbers, problem)
-        raise wrong_numbers
+        raise name_users_code(ValueError(problem), problem)
     return [None if math.isnan(number) else number for number in numbers]

@@ -10,10 +10,10 @@ from trl import GRPOConfig, GRPOTrainer
 from .recorder import without_adapter
 
 
-SCORING = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies)
 TEXT = {"model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy", "compute_aux_loss"}
 # Arguments of TRL's scoring method that stand for anything but text, also those that a newer TRL has
-MULTIMODAL = tuple(name for name in SCORING.parameters if name not in {"self", *TEXT})
+ARGUMENTS = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
+MULTIMODAL = tuple(name for name in ARGUMENTS if name not in {"self", *TEXT})
 
 
 def has_images(inputs: dict) -> bool:

@@ -1,11 +1,11 @@
 """Rewards that teach nothing: a run without any, and one whose rewards are always equal."""
 
+from collections.abc import Sequence
+
 import torch
 from accelerate.logging import get_logger
-from trl import GRPOTrainer
 
 from ..arguments.errors import UsageError
-from .contrast import stands_out
 
 
 logger = get_logger(__name__)
@@ -29,12 +29,18 @@ class RewardWatch:
         self._without_rewards = 0
         self._without_contrast = 0
 
-    def observe(self, trainer: GRPOTrainer, rewards: torch.Tensor) -> None:
-        """Count a rollout batch with rewards (completions of all processes, functions); NaN is no reward."""
-        has_contrast = stands_out(trainer, rewards).any()
+    def observe(self, reward_names: Sequence[str], rewards: torch.Tensor, has_contrast: bool) -> None:
+        """
+        Count a rollout batch.
+
+        Args:
+            reward_names (`Sequence[str]`): What the reward functions are called.
+            rewards (`torch.Tensor` of shape `(completions of all processes, functions)`): NaN is no reward.
+            has_contrast (`bool`): Whether a completion has another reward than others of its prompt.
+        """
         self._without_rewards = self._without_rewards + 1 if rewards.isnan().all() else 0
         self._without_contrast = 0 if has_contrast else self._without_contrast + 1
-        names = ", ".join(trainer.reward_func_names)
+        names = ", ".join(reward_names)
         if self._without_contrast == WITHOUT_CONTRAST:
             values = rewards.unique(dim=0)[:3].tolist()
             logger.warning(

@@ -218,11 +218,12 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         return kept
 
     def _observe_rewards(self, batch: dict, rollout: Rollout) -> None:
-        self.reward_watch.observe(self, rollout.rewards)
+        differs = stands_out(self, rollout.rewards)  # by completion
+        self.reward_watch.observe(self.reward_func_names, rollout.rewards, bool(differs.any()))
         if rollout.sampled:
             rollout.sampled.log(self)
         if self.token_credit.credits_rollouts:
-            is_rounding = ~stands_out(self, rollout.rewards)[own_part(self, len(rollout.rewards))]
+            is_rounding = ~differs[own_part(self, len(rollout.rewards))]
             batch["advantages"] = batch["advantages"].masked_fill(is_rounding, 0.0)  # no winner and no loser
 
     def _rows_to_score(self, batch: dict) -> torch.Tensor:  # (B,)

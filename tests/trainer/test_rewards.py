@@ -106,18 +106,12 @@ def test_runs_without_rewards_and_without_contrast(make_trainer, caplog, dynamic
 
 def test_batches_without_rewards_count_in_a_row():
     """Two, one with a reward, two, and a third one: only then there are three in a row."""
-    trainer = SimpleNamespace(
-        num_generations=2,
-        reward_weights=torch.ones(1),
-        reward_func_names=["mine"],
-        multi_objective_aggregation="sum_then_normalize",
-    )
     watch = RewardWatch()
     watch.refuses = True
     for value in (math.nan, math.nan, 1.0, math.nan, math.nan):
-        watch.observe(trainer, torch.full((4, 1), value))
+        watch.observe(["mine"], torch.full((4, 1), value), has_contrast=False)
     with pytest.raises(UsageError, match="3 batches in a row"):
-        watch.observe(trainer, torch.full((4, 1), math.nan))
+        watch.observe(["mine"], torch.full((4, 1), math.nan), has_contrast=False)
 
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"

@@ -50,6 +50,14 @@ def test_objects_without_a_text_are_the_same_in_every_process():
     assert as_json({"tools": [object()]}) == {"tools": ["<object object>"]}
 
 
+def assert_says(caplog, title: str, verb: str, parts: list[str]) -> None:
+    """One message has the title; it says these parts, and nothing else."""
+    [said] = [message for message in caplog.messages if title in message]
+    for part in parts:
+        assert part in said
+    assert said.count(verb) == len(parts)
+
+
 def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog):
     """
     Another rule, learning rate, order of the data, and weight of a reward; nothing that stayed, as the adapter. What
@@ -64,8 +72,7 @@ def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog
     changed = make_trainer(**options, train_dataset=data.select(range(len(data) - 1, -1, -1)))
     changed.train(resume_from_checkpoint=True)
     assert changed.state.global_step == 2
-    [said] = [message for message in caplog.messages if "other settings" in message]
-    parts = [
+    changes = [
         "arguments.max_steps was 1 and is 2",
         "arguments.lr_scheduler_type was 'linear' and is 'constant'",
         "arguments.token_credit was 'delta' and is 'side_weights'",
@@ -74,19 +81,14 @@ def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog
         "rewards was [['reward_letters', 1.0]] and is [['reward_letters', 0.5]]",
         f"prompts_sha256 was '{before['prompts_sha256']}'",
     ]
-    for part in parts:
-        assert part in said
-    assert said.count(" was ") == len(parts)
-    [said] = [message for message in caplog.messages if "brings back" in message]
-    parts = [
+    assert_says(caplog, "other settings", " was ", changes)
+    what_stays = [
         "arguments.learning_rate stays 0.001, not 0.0001",
         "arguments.weight_decay stays 0.0, not 0.1",
         "arguments.logging_steps stays 1, not 2",
         "arguments.save_steps stays 1, not 2",
     ]
-    for part in parts:
-        assert part in said
-    assert said.count(" stays ") == len(parts)
+    assert_says(caplog, "brings back", " stays ", what_stays)
     groups = changed.optimizer.param_groups
     assert {group["lr"] for group in groups} == {0.001}  # the schedule is the new one
     assert {group["weight_decay"] for group in groups} == {0.0}
