@@ -110,6 +110,7 @@ def test_mistakes_are_named_before_anything_runs(words, name, recipe, capsys):
     assert sorted(Path().rglob("*")) == before
 
 
+@pytest.mark.processes
 def test_the_dry_run_of_the_rule_comes_first(recipe, capfd):
     with pytest.raises(SystemExit, match="2"):
         main(["compare", "--config", recipe, "--arms", "none", "fipo", "--reward_funcs", "math_rewrd"])

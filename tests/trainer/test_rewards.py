@@ -78,8 +78,8 @@ def test_what_is_a_reward_is_taken(kind):
     assert taken == [1.0] + [0.0] * 5 + [None] * 2
 
 
-@pytest.mark.parametrize("dynamic_sampling", [False, True])  # which asks for rewards several times a batch
-@pytest.mark.parametrize("refuses", [False, True])
+# Dynamic sampling asks for rewards several times a batch.
+@pytest.mark.parametrize(("dynamic_sampling", "refuses"), [(False, False), (True, True)])
 def test_runs_without_rewards_and_without_contrast(make_trainer, caplog, dynamic_sampling, refuses):
     """The trainer warns of both. In a command, a run without rewards ends."""
 

@@ -93,6 +93,7 @@ def test_a_worker_waits_longer_than_its_last_item_might_have_taken(new_pool):
     assert worker.process.poll() is None
 
 
+@pytest.mark.processes
 def test_an_answer_that_gets_no_processor_time_is_no_unusable_gold(pool, monkeypatch):
     """The gold alone decides about None: here it passes under the same load."""
     monkeypatch.setattr(GraderProcess, "cpu_seconds", lambda self: 0.0)
