@@ -60,7 +60,17 @@ class Parser(TrlParser):
                     raise UsageError(f"{name}={value}: expected one value.")
                 if isinstance(value, str) and hint.startswith("list"):
                     config[name] = [value]
-        return super().set_defaults_with_config(**config)
+        self.refuse(super().set_defaults_with_config(**config))  # before argparse misses an option that is misspelt
+        return []
+
+    def refuse(self, words: list[str]) -> None:
+        """Raise `UsageError` if there are words that no option takes, and name the options that are meant."""
+        option_names = {action.dest for action in self._actions}
+        unknown = [_named(word, option_names) for word in words if word.startswith("--")]  # without their values
+        if unknown:
+            raise UsageError(f"Unknown option: {', '.join(unknown)}.")
+        if words:
+            raise UsageError(f"Unexpected words: {' '.join(words)}. The option before them takes one value.")
 
 
 def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
@@ -93,13 +103,7 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
         *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
         for options in arguments:
             check_options(options)
-    if rest:
-        option_names = {action.dest for action in parser._actions}
-        unknown = [_named(word, option_names) for word in rest if word.startswith("--")]  # without their values
-        problem = f"Unexpected words: {' '.join(rest)}. The option before them takes one value."
-        if unknown:
-            problem = f"Unknown option: {', '.join(unknown)}."
-        raise UsageError(problem)
+    parser.refuse(rest)
     return tuple(arguments)
 
 

@@ -67,6 +67,13 @@ def test_unknown_options_name_what_is_meant(name, meant, tmp_path):
             parse([ModelConfig], words, "x")
 
 
+def test_a_required_option_that_a_file_misspells_is_named(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text("sise: 3")
+    with pytest.raises(UsageError, match="`sise` .did you mean 'size'"):
+        parse([Own], ["--config", str(file)], "x")
+
+
 @pytest.mark.parametrize(
     "words", [["word"], ["--size", "3", "word"], ["--size", "3", "--options", "word"], ["--config"]]
 )
