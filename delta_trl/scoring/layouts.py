@@ -158,12 +158,13 @@ class Layouts:
         with evaluating(causal):
             evidence = self._evidence(causal, rows, copies=2)
             padded = evidence.padded()
-            if not padded.agrees:
-                if "position_ids" not in signature(type(causal).forward).parameters:
-                    return f"depends on padding when it generates, too: {padded}"
-                warn_of_padding(type(causal).__name__, padded)
+            if not padded.agrees and "position_ids" not in signature(type(causal).forward).parameters:
+                return f"depends on padding when it generates, too: {padded}"
             problem = problem_of(comparisons(evidence, self.stand_in(self._trainer.model, layout), causal))
-        return problem or self._in_training(causal, layout, evidence)
+        problem = problem or self._in_training(causal, layout, evidence)
+        if problem is None and not padded.agrees:
+            warn_of_padding(type(causal).__name__, padded)
+        return problem
 
     def _on_real_rows(self, causal: PreTrainedModel, layout: str, rows: Rows) -> str | None:
         with evaluating(causal):

@@ -224,6 +224,13 @@ def test_a_gate_of_zero_hides_nothing(make_trainer):
     assert layout_of(make_trainer, followed_by(Mixing())) is None
 
 
+def test_a_model_that_mixes_rows_is_not_said_to_have_moved_positions(make_trainer, caplog):
+    layouts.logger.warning_once.cache_clear()
+    assert layout_of(make_trainer, followed_by(Mixing(gate=1.0))) is None
+    assert "Its micro-batches are those of GRPOTrainer" in caplog.text
+    assert "padding moves" not in caplog.text
+
+
 def test_models_are_compared_in_training_and_left_as_they_were(make_trainer):
     """In evaluation, batch norm is as it should be."""
     model = followed_by(BatchNorm(32))
