@@ -16,7 +16,7 @@ from delta_trl.trainer import trl_signatures
 
 from .corpus import tiny
 from .test_layers import ROOT
-from .trainers import TRL, move
+from .trainers import TRL, joined, move
 from .trainers import make_trainer as make
 
 
@@ -38,12 +38,19 @@ def test_a_changed_signature_is_refused(monkeypatch, name, method):
 
 
 def test_all_overrides_are_checked():
-    ours = DeltaGRPOTrainer.__mro__[: DeltaGRPOTrainer.__mro__.index(GRPOTrainer)]
-    functions = {name for cls in ours for name, value in vars(cls).items() if inspect.isfunction(value)}
-    assert {name for name in functions if hasattr(GRPOTrainer, name)} <= trl_signatures.PARAMETERS.keys(), (
-        "or TRL has taken our name"
-    )
-    assert f"\ntrl=={trl_signatures.TESTED}." in (ROOT / "constraints.txt").read_text()
+    classes = DeltaGRPOTrainer.__mro__
+    ours = classes[: classes.index(GRPOTrainer)]
+    overrides = set()
+    for cls in ours:
+        for name, value in vars(cls).items():
+            if inspect.isfunction(value) and hasattr(GRPOTrainer, name):
+                overrides.add(name)
+    assert overrides <= trl_signatures.PARAMETERS.keys(), "or TRL has taken our name"
+
+
+def test_the_tested_version_is_that_of_the_constraints():
+    constraints = (ROOT / "constraints.txt").read_text()
+    assert f"\ntrl=={trl_signatures.TESTED}." in constraints
 
 
 # --- of one rollout batch ---
@@ -53,23 +60,25 @@ def test_all_overrides_are_checked():
 def seen(tmp_path_factory, rollout):
     """
     What a `GRPOTrainer` scores in one rollout batch with a reference model and two optimiser steps, and in its loss:
-    `trainer`, `batch`, and of each call `scored` (model, arguments, output) and `states` (shape).
+    `trainer`, `batch`, and of each call `scored` (model, args, kwargs, output) and `states` (shape).
     """
     folder = tmp_path_factory.mktemp("seen")
     tiny.model().save_pretrained(folder / "model")  # from where TRL loads the reference model
     trainer = make(str(folder / "model"), **TRL, output_dir=str(folder / "run"), num_iterations=2, beta=0.1)
-    score, scored, states = trainer._get_per_token_logps_and_entropies, [], []
+    score = trainer._get_per_token_logps_and_entropies
+    scored, states = [], []
 
     def scoring(model, *args, **kwargs):
         compute_entropy = {"compute_entropy": True} if model is trainer.model else {}
         output = score(model, *args, **{**kwargs, **compute_entropy})
-        scored.append((model, args, kwargs, output))
+        scored.append(SimpleNamespace(model=model, args=args, kwargs=kwargs, output=output))
         return output
 
+    def note(module, args, output):
+        states.append(tuple(output.last_hidden_state.shape))
+
     trainer._get_per_token_logps_and_entropies = scoring
-    trainer.model.base_model.register_forward_hook(
-        lambda module, args, output: states.append(tuple(output.last_hidden_state.shape))
-    )
+    trainer.model.base_model.register_forward_hook(note)
     batch = rollout(trainer)
     trainer._compute_loss(trainer.model, batch)
     return SimpleNamespace(trainer=trainer, batch=batch, scored=scored, states=states)
@@ -77,28 +86,30 @@ def seen(tmp_path_factory, rollout):
 
 def test_the_policy_is_scored_before_the_reference(seen):
     policy, reference = seen.trainer.model, seen.trainer.ref_model
-    assert [model for model, *_ in seen.scored] == [policy, reference, policy], (
+    assert [call.model for call in seen.scored] == [policy, reference, policy], (
         "DeltaGRPOTrainer._generate_and_score_completions records the first scoring call"
     )
-    assert seen.scored[0][3][1].shape == seen.batch["completion_ids"].shape, "entropies come if asked for"
+    _, entropies, *_ = seen.scored[0].output
+    assert entropies.shape == seen.batch["completion_ids"].shape, "entropies come if asked for"
 
 
 def test_trl_scores_prompts_with_completions_by_position(seen):
     batch = seen.batch
-    for _, (ids, mask, length, *_), _, _ in seen.scored:
-        assert torch.equal(ids, torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1))
-        assert torch.equal(mask, torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1))
+    for call in seen.scored:
+        ids, mask, length, *_ = call.args
+        assert torch.equal(ids, joined(batch, "ids"))
+        assert torch.equal(mask, joined(batch, "mask"))
         assert length == batch["completion_ids"].size(1), "scoring takes these by position"
-    (_, _, in_rollouts, _), _, (_, _, in_loss, _) = seen.scored
-    assert "batch_size" in in_rollouts
-    assert in_loss.keys() - {"compute_entropy", "compute_aux_loss"} == set(MULTIMODAL), (
-        "RolloutPolicy passes on what TRL's loss takes from a batch"
-    )
+    in_rollouts, _, in_loss = seen.scored
+    assert "batch_size" in in_rollouts.kwargs
+    of_batch = in_loss.kwargs.keys() - {"compute_entropy", "compute_aux_loss"}
+    assert of_batch == {*MULTIMODAL}, "RolloutPolicy passes on what TRL's loss takes from a batch"
     assert not batch["prompt_mask"].all(), "left padding is tested only if prompts differ in length"
 
 
 def test_old_log_probs_are_those_of_the_scoring_pass(seen, make_trainer, rollout):
-    assert seen.batch["old_per_token_logps"] is seen.scored[0][3][0], (
+    log_probs, *_ = seen.scored[0].output
+    assert seen.batch["old_per_token_logps"] is log_probs, (
         "DeltaGRPOTrainer recognises the policy's own scoring pass by the identity of its log-probabilities"
     )
     assert "old_per_token_logps" not in rollout(make_trainer(**TRL))
@@ -123,12 +134,12 @@ def test_generation_returns_token_ids_first_and_images_before_those_of_tools(mak
     trainer = make_trainer(**{**TRL, "trainer_class": Generated})
     batch = rollout(trainer)
     prompts, completions, *_, images, of_tools = trainer.generated
-    for ids, mask, rows in (
-        (batch["prompt_ids"], batch["prompt_mask"], prompts),
-        (batch["completion_ids"], batch["completion_mask"], completions),
-    ):
-        assert [row[valid].tolist() for row, valid in zip(ids, mask.bool(), strict=True)] == rows
-    assert (images, of_tools) == (None, [])
+    for name, rows in (("prompt", prompts), ("completion", completions)):
+        valid = batch[f"{name}_mask"].bool()
+        padded = batch[f"{name}_ids"]
+        assert [ids[is_token].tolist() for ids, is_token in zip(padded, valid, strict=True)] == rows
+    assert images is None
+    assert of_tools == []
 
 
 def test_every_loss_weighs_tokens_by_their_advantages(make_trainer, rollout):
@@ -136,24 +147,33 @@ def test_every_loss_weighs_tokens_by_their_advantages(make_trainer, rollout):
     trainer = make_trainer(**TRL, num_iterations=2, delta=10.0)
     batch = rollout(trainer)
     move(trainer.model)
+    parameters = list(trainer.model.parameters())
     shape, advantages = batch["completion_ids"].shape, batch["advantages"][:, None]
 
     def gradient(weights):
-        loss = trainer._compute_loss(trainer.model, {**batch, "advantages": advantages * weights})
-        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(trainer.model.parameters()))])
+        weighted = {**batch, "advantages": advantages * weights}
+        loss = trainer._compute_loss(trainer.model, weighted)
+        of_each = torch.autograd.grad(loss, parameters)
+        return torch.cat([of_one.flatten() for of_one in of_each])
 
-    some, rising = torch.rand(shape), 0.2 + torch.arange(shape[1]).expand(shape) / shape[1]
+    some = torch.rand(shape)
+    rising = torch.linspace(0.2, 1.2, shape[1]).expand(shape)
     losses = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
-    levels = [(loss_type, "token") for loss_type in losses] + [("cispo", "sequence"), ("vespo", "sequence")]
+    levels = [(loss_type, "token") for loss_type in losses]
+    levels += [("cispo", "sequence"), ("vespo", "sequence")]
     for trainer.loss_type, trainer.importance_sampling_level in levels:
+        of_rising = gradient(rising)
         whole = gradient(some + rising)
-        torch.testing.assert_close(gradient(some) + gradient(rising), whole, rtol=1e-3, atol=1e-6)
-        assert (gradient(rising) - gradient(rising.flip(1))).norm() > 0.05 * gradient(rising).norm()
+        torch.testing.assert_close(gradient(some) + of_rising, whole, rtol=1e-3, atol=1e-6)
+        of_falling = gradient(rising.flip(1))
+        assert (of_rising - of_falling).norm() > 0.05 * of_rising.norm()
 
 
 def test_the_sampler_repeats_each_prompt_and_each_batch(make_trainer):
     """`PromptOrder` takes the first of each."""
     trainer = make_trainer(**TRL, per_device_train_batch_size=4, steps_per_generation=2, num_iterations=3)
-    rows = torch.tensor(list(trainer._get_train_sampler())).view(8, 6, 2, 4)  # batches, repetitions, prompts, rows
-    assert torch.equal(rows, rows[:, :1, :, :1].expand_as(rows))
-    assert rows[:, 0, :, 0].flatten().sort().values.tolist() == list(range(16))
+    sampled = list(trainer._get_train_sampler())
+    rows = torch.tensor(sampled).view(8, 6, 2, 4)  # batches, repetitions, prompts, rows
+    firsts = rows[:, :1, :, :1]
+    assert torch.equal(rows, firsts.expand_as(rows))
+    assert sorted(firsts.flatten().tolist()) == list(range(16))

@@ -53,7 +53,15 @@ def make_trainer(
 
 
 def logged(trainer, name) -> list[float]:
-    return [entry[name] for entry in trainer.state.log_history if name in entry]
+    """What was logged under a name, which something was."""
+    values = [entry[name] for entry in trainer.state.log_history if name in entry]
+    assert values, name
+    return values
+
+
+def joined(batch, name: str) -> torch.Tensor:
+    """`ids` or `mask` of the prompts with their completions."""
+    return torch.cat([batch[f"prompt_{name}"], batch[f"completion_{name}"]], dim=1)
 
 
 def same_weights(ours, theirs) -> bool:
@@ -62,41 +70,50 @@ def same_weights(ours, theirs) -> bool:
 
 
 def valid_tokens(batch) -> torch.Tensor:
-    mask = batch["completion_mask"].bool()
-    return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask
+    valid = batch["completion_mask"].bool()
+    if "tool_mask" in batch:
+        valid = valid & batch["tool_mask"].bool()
+    return valid
 
 
 def response_advantages(batch) -> torch.Tensor:
     """The advantages of the responses (B,), of a batch whose advantages are weighted (B, T)."""
-    if batch["advantages"].ndim == 1:
-        return batch["advantages"]
-    return (batch["advantages"].sum(1) / batch["token_coefficients"].sum(1)).nan_to_num()
+    advantages = batch["advantages"]
+    if advantages.ndim == 1:
+        return advantages
+    return (advantages.sum(1) / batch["token_coefficients"].sum(1)).nan_to_num()
 
 
 def plain_forward(model, batch, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states before each completion token (B, T, d) and log-probs (B, T), by the model's own forward."""
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    ids, mask = joined(batch, "ids"), joined(batch, "mask")
     output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-    T = batch["completion_ids"].size(1)
-    log_probs = (output.logits[:, -T - 1 : -1] / temperature).log_softmax(dim=-1)
-    return output.hidden_states[-1][:, -T - 1 : -1], log_probs.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
+    completion_ids = batch["completion_ids"]
+    predicting = slice(-completion_ids.size(1) - 1, -1)
+    hidden = output.hidden_states[-1][:, predicting]
+    scaled = output.logits[:, predicting] / temperature
+    of_all = scaled.log_softmax(dim=-1)
+    log_probs = of_all.gather(2, completion_ids[:, :, None])
+    return hidden, log_probs[:, :, 0]
 
 
 def token_vectors(batch, hidden, log_probs) -> tuple[torch.Tensor, torch.Tensor]:
     """The vectors (N, d) of the valid tokens, and their responses' advantages (N,)."""
     valid = valid_tokens(batch)
-    v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
-    return v, response_advantages(batch)[:, None].expand_as(valid)[valid]
+    factors = 1 - log_probs[valid].exp()
+    advantages = response_advantages(batch)[:, None].expand_as(valid)
+    return factors[:, None] * hidden[valid], advantages[valid]
 
 
 def expected_coefficients(model, batch, temperature=1.0, **options) -> torch.Tensor:
     """The oracle's coefficients (B, T) from a plain forward, with explicit token vectors."""
     with torch.no_grad():
-        v, advantages = token_vectors(batch, *plain_forward(model, batch, temperature))
+        hidden, log_probs = plain_forward(model, batch, temperature)
+    vectors, advantages = token_vectors(batch, hidden, log_probs)
+    coefficients, _ = oracle.coefficients(vectors, advantages, **options)
     valid = valid_tokens(batch)
     expected = torch.zeros(valid.shape)
-    expected[valid] = torch.tensor(oracle.coefficients(v, advantages, **options)[0], dtype=torch.float32)
+    expected[valid] = torch.tensor(coefficients, dtype=torch.float32)
     return expected
 
 
@@ -113,8 +130,10 @@ def rollout_of(ids_of: Callable[[int], list[int]]) -> Callable:
 @rollout_of
 def ragged(i: int) -> list[int]:
     """Completions of 1 to 20 tokens; every fifth is cut off."""
-    ids = [2 + (7 * i + t) % 30 for t in range(1 + 3 * (i % 7))]
-    return ids if i % 5 == 4 else [*ids, 1]
+    length = 1 + 3 * (i % 7)
+    ids = [2 + (7 * i + t) % 30 for t in range(length)]
+    is_cut_off = i % 5 == 4
+    return ids if is_cut_off else [*ids, 1]
 
 
 RAGGED = {  # several micro-batches, each used twice
@@ -145,10 +164,15 @@ def move(model) -> None:
             parameter.add_(0.03 * torch.randn_like(parameter))
 
 
+@rollout_of
+def seven_at_random(i: int) -> list[int]:
+    return np.random.default_rng(i).integers(2, 30, 7).tolist()
+
+
 def rollout_with_environment(prompts, trainer) -> dict:
     """Completions of which every third token is the environment's."""
-    output = rollout_of(lambda i: np.random.default_rng(i).integers(2, 30, 7).tolist())(prompts, trainer)
-    return {**output, "env_mask": [[1, 1, 0, 1, 1, 0, 1] for _ in prompts]}
+    env_mask = [[1, 1, 0, 1, 1, 0, 1] for _ in prompts]
+    return {**seven_at_random(prompts, trainer), "env_mask": env_mask}
 
 
 def credit(name: str = "delta", **kwargs) -> dict:

@@ -40,6 +40,7 @@ def run(folder: Path, rank: int) -> dict[str, dict]:
 
 if __name__ == "__main__":
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-    (folder / f"said-{rank}.json").write_text(json.dumps(run(folder, rank)))
+    said = run(folder, rank)
+    (folder / f"said-{rank}.json").write_text(json.dumps(said))
     sys.stdout.flush()
     os._exit(0)  # gloo threads sometimes abort at interpreter exit

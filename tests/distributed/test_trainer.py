@@ -26,11 +26,17 @@ def single(tmp_path_factory):
     """The results of one process: by scenario, and of dynamic sampling. And its folder."""
     folder = tmp_path_factory.mktemp("single")
     worker.main(folder, "single")
-    return read_results(folder, "single"), read_results(folder, "sampled")["0"], folder
+    by_rank = read_results(folder, "sampled")
+    return read_results(folder, "single"), by_rank["0"], folder
 
 
 def read_results(folder, mode) -> dict[str, dict]:
-    return {path.stem.partition("-")[2]: json.loads(path.read_text()) for path in folder.glob(f"{mode}-*.json")}
+    """By what follows the mode in the files' names: the scenario, or the rank."""
+    results = {}
+    for path in folder.glob(f"{mode}-*.json"):
+        _, _, name = path.stem.partition("-")
+        results[name] = json.loads(path.read_text())
+    return results
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp2", pytest.param("zero2", marks=pytest.mark.slow), "zero3"])
@@ -45,60 +51,82 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     check_guards(tmp_path, folder, mode)
     by_rank = read_results(tmp_path, "sampled")
     assert_sampled_alike(by_rank["0"], by_rank["1"], sampled)
-    if mode == "fsdp2":  # which would cast log-probabilities to the parameters' precision
-        found = two.pop("bf16")
-        log_probs = torch.tensor([value for row in found["records"][0] for value in row["log_probs"]])
-        assert (log_probs != log_probs.bfloat16()).any()
-        # of a policy that is its reference, which TRL shards after `create_accelerator_and_postprocess`
-        assert found["logs"][0]["kl"] == pytest.approx(0.0, abs=1e-8)
+    if mode == "fsdp2":
+        check_bfloat16(two.pop("bf16"))
     more = worker.WHOLE_PARAMETERS if mode != "zero3" else ()
     assert two.keys() == {*worker.SCENARIOS, *more}
     for scenario, ours in two.items():
         assert_same(ours, one[scenario], scenario)
     if mode == "ddp":
         check_run(tmp_path / "run")
-        assert read_results(tmp_path, "layouts") == {"0": [PACKED, None], "1": [PACKED, None]}
-        # the manifest waits for the process that is late
-        written = read_json(tmp_path / "full" / "checkpoint-2" / MANIFEST)
-        assert {"rng_state_0.pth", "rng_state_1.pth"} <= written.keys()
-        # resumed on one process
-        trainer = worker.make(tmp_path, worker.save_model(tmp_path), "full", 1)
-        trainer.train(resume_from_checkpoint=str(tmp_path / "full" / "checkpoint-2"))
-        assert_same(worker.results(trainer), one["full"], "full")
+        found = read_results(tmp_path, "layouts")
+        assert found == {"0": [PACKED, None], "1": [PACKED, None]}
+        check_resuming_on_one_process(tmp_path, one["full"])
 
 
-SHARDING = {"fsdp2": "FSDP2, SHARDED_STATE_DICT", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
+def check_bfloat16(found: dict):
+    """FSDP2 would cast log-probabilities to the parameters' precision."""
+    of_first_rollout, _ = found["records"]
+    log_probs = torch.cat([torch.tensor(row["log_probs"]) for row in of_first_rollout]).nan_to_num()
+    assert (log_probs != log_probs.bfloat16()).any()
+    # of a policy that is its reference, which TRL shards after `create_accelerator_and_postprocess`
+    first_step = found["logs"][0]
+    assert first_step["kl"] == pytest.approx(0.0, abs=1e-8)
+
+
+def check_resuming_on_one_process(folder, expected: dict):
+    """From a checkpoint whose manifest waits for the process that is late."""
+    checkpoint = folder / "full" / "checkpoint-2"
+    written = read_json(checkpoint / MANIFEST)
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= written.keys()
+
+    model = worker.save_model(folder)
+    trainer = worker.make(folder, model, "full", processes=1)
+    trainer.train(resume_from_checkpoint=str(checkpoint))
+    assert_same(worker.results(trainer), expected, "full")
+
+
+SHARDING = {
+    "fsdp2": "FSDP2, SHARDED_STATE_DICT",
+    "zero2": "ZeRO-2",
+    "zero3": "ZeRO-3",
+}
 
 
 def check_guards(folder, folder_of_one, mode):
     """Nothing is lost silently, and no process says anything else than the others."""
-    found, of_other = (read_results(folder, f"{mode}_broken")[rank] for rank in "01")
-    assert found == of_other
+    by_rank = read_results(folder, f"{mode}_broken")
+    found = by_rank["0"]
+    assert found == by_rank["1"]
+    last_good = folder / "broken" / "checkpoint-5"
     assert re.search("5 updates in a row, up to step 6.*broken/checkpoint-5", found["skipped"])
     assert found["skipped_updates"] == [0.0, 1.0, 1.0, 1.0, 1.0]
-    assert missing_part(folder / "broken" / "checkpoint-5") is None
+    assert missing_part(last_good) is None
     assert found["overflow"].startswith("Step 1: the weights are not finite, and were not saved.")
     assert not list((folder / "overflow").glob("checkpoint-*"))
     # the model is whole, however it was divided
-    ours, expected = (load_file(where / "broken-model" / "model.safetensors") for where in (folder, folder_of_one))
-    assert ours.keys() == expected.keys()
-    for name, tensor in expected.items():
-        torch.testing.assert_close(ours[name], tensor, atol=1e-5, rtol=0)
+    model = "broken-model/model.safetensors"
+    ours = load_file(folder / model)
+    expected = load_file(folder_of_one / model)
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
     if mode in SHARDING:
-        assert f"saved with sharding None, while this run has {SHARDING[mode]}" in found["other"]
-        trainer = worker.make_broken(folder_of_one, folder_of_one / "model-0", 1)
-        with pytest.raises(UsageError, match=f"saved with sharding {SHARDING[mode]}, while this run has None"):
-            trainer.train(resume_from_checkpoint=str(folder / "broken" / "checkpoint-5"))
+        sharding = SHARDING[mode]
+        assert f"saved with sharding None, while this run has {sharding}" in found["other"]
+        model_of_one = folder_of_one / "model-0"
+        trainer = worker.make_broken(folder_of_one, model_of_one, processes=1)
+        with pytest.raises(UsageError, match=f"saved with sharding {sharding}, while this run has None"):
+            trainer.train(resume_from_checkpoint=str(last_good))
 
 
 def assert_same(ours: dict, expected: dict, scenario: str, tolerance: float = 1e-5):
     """Losses, and what was recorded: the same rows in the same order, with the same coefficients."""
     if scenario.startswith("exact"):
         tolerance = max(tolerance, 2e-3)  # the difference quotient divides rounding by a small step
-    losses, expected_losses = ([entry["loss"] for entry in one["logs"]] for one in (ours, expected))
-    assert losses == pytest.approx(expected_losses, abs=tolerance), scenario
-    assert len(ours["records"]) == len(expected["records"]) == 2
-    for rows, expected_rows in zip(ours["records"], expected["records"], strict=True):
+    for entry, expected_entry in zip(ours["logs"], expected["logs"], strict=True):
+        assert entry["loss"] == pytest.approx(expected_entry["loss"], abs=tolerance), scenario
+    of_rollouts = list(zip(ours["records"], expected["records"], strict=True))
+    assert len(of_rollouts) == 2
+    for rows, expected_rows in of_rollouts:
         assert len(rows) == worker.PROMPTS * worker.RESPONSES
         for row, expected_row in zip(rows, expected_rows, strict=True):
             for name, value in expected_row.items():
@@ -108,26 +136,38 @@ def assert_same(ours: dict, expected: dict, scenario: str, tolerance: float = 1e
 
 def assert_sampled_alike(ours: dict, other: dict, expected: dict):
     """Dynamic sampling: the same groups, in training and in the logs, also after resuming."""
-    for logs in (expected["whole"], ours["resumed"], other["whole"]):
-        for entry, expected_entry in zip(ours["whole"], logs, strict=True):
-            timed = {name for name in expected_entry if re.search("time|seconds", name)}
-            for name in expected_entry.keys() - timed:
-                assert entry[name] == pytest.approx(expected_entry[name], abs=1e-4), name
-    for rows, expected_rows in zip(ours["tables"], expected["tables"], strict=True):
-        for row, expected_row in zip(rows, expected_rows, strict=True):
+    whole = ours["whole"]
+    assert_same_logs(whole, expected["whole"])
+    assert_same_logs(whole, ours["resumed"])
+    assert_same_logs(whole, other["whole"])
+    for table, expected_table in zip(ours["tables"], expected["tables"], strict=True):
+        for row, expected_row in zip(table, expected_table, strict=True):
             assert row == pytest.approx(expected_row, abs=1e-4, nan_ok=True)
+
+
+def assert_same_logs(ours: list[dict], expected: list[dict]):
+    """But for what is of time."""
+    for entry, expected_entry in zip(ours, expected, strict=True):
+        for name, value in expected_entry.items():
+            if not re.search("time|seconds", name):
+                assert entry[name] == pytest.approx(value, abs=1e-4), name
 
 
 def test_the_scenarios_have_varied_coefficients_and_empty_rows(single):
     """Else the comparison could compare nothing: coefficients that vary, rows without tokens, rounds that differ."""
     one, sampled, _ = single
-    assert len({entry["dynamic_sampling/prompts"] for entry in sampled["whole"]}) > 1
+    numbers_of_prompts = {entry["dynamic_sampling/prompts"] for entry in sampled["whole"]}
+    assert len(numbers_of_prompts) > 1
+    empty_rows = {"empty_rank": 16, "all_masked": 32}
     for scenario in worker.SCENARIOS:
-        rows = [row["coefficients"] for rollout in one[scenario]["records"] for row in rollout]
+        first, second = one[scenario]["records"]
+        rows = [row["coefficients"] for row in first + second]
         empty = sum(np.isnan(row).all() for row in rows)
-        assert empty == {"empty_rank": 16, "all_masked": 32}.get(scenario, 0)
+        assert empty == empty_rows.get(scenario, 0)
         if scenario != "all_masked":
             coefficients = np.concatenate(rows)
-            assert np.nanmin(coefficients) < 0.9 < 1.1 < np.nanmax(coefficients)
+            assert np.nanmin(coefficients) < 0.9
+            assert np.nanmax(coefficients) > 1.1
     for rows in one["contrast_on_one_rank"]["records"]:
-        assert [row["advantage"] for row in rows].count(0) == 8
+        advantages = [row["advantage"] for row in rows]
+        assert advantages.count(0) == 8

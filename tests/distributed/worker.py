@@ -98,8 +98,12 @@ def save_model(folder: Path) -> Path:
 def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> DeltaGRPOTrainer:
     def reward(prompts, completion_ids, **kwargs):
         """Where the second process has no contrast, none of its rows trains."""
-        same = [scenario == "contrast_on_one_rank" and int(prompt[0]) % PROMPTS >= PROMPTS // 2 for prompt in prompts]
-        return [1.0 if equal else float(sum(ids) % 2) for equal, ids in zip(same, completion_ids, strict=True)]
+        values = []
+        for prompt, ids in zip(prompts, completion_ids, strict=True):
+            is_of_second = int(prompt[0]) % PROMPTS >= PROMPTS // 2
+            is_equal = scenario == "contrast_on_one_rank" and is_of_second
+            values.append(1.0 if is_equal else float(sum(ids) % 2))
+        return values
 
     options = {
         "output_dir": str(folder / scenario),
@@ -139,6 +143,10 @@ def check_mode(trainer: DeltaGRPOTrainer, mode: str, processes: int):
         assert accelerator.state.deepspeed_plugin.zero_stage == 2
 
 
+def write(path: Path, found) -> None:
+    path.write_text(json.dumps(found))
+
+
 def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", 1))
@@ -156,15 +164,13 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
         trainer.train()
         check_mode(trainer, mode, processes)
         if trainer.accelerator.is_main_process:
-            (folder / f"{mode}-{scenario}.json").write_text(json.dumps(results(trainer)))
+            write(folder / f"{mode}-{scenario}.json", results(trainer))
+    rank = trainer.accelerator.process_index
     if not scenarios:
-        broken = break_down(folder, model, processes)
-        (folder / f"{mode}_broken-{trainer.accelerator.process_index}.json").write_text(json.dumps(broken))
-        sampled = sample(folder / "sampling", model, processes)
-        (folder / f"sampled-{trainer.accelerator.process_index}.json").write_text(json.dumps(sampled))
+        write(folder / f"{mode}_broken-{rank}.json", break_down(folder, model, processes))
+        write(folder / f"sampled-{rank}.json", sample(folder / "sampling", model, processes))
     if mode == "ddp" and not scenarios:
-        found = layouts(folder, model, processes)
-        (folder / f"layouts-{trainer.accelerator.process_index}.json").write_text(json.dumps(found))
+        write(folder / f"layouts-{rank}.json", layouts(folder, model, processes))
     if mode == "ddp":  # last: a command ends its processes' group
         sys.path.insert(0, str(folder))  # where the recipe's rule is
         assert command_line(["train", "--config", str(folder / "run.yaml")]) == 0
@@ -210,8 +216,9 @@ def break_down(folder: Path, model: Path, processes: int) -> dict:
     class LastIsBroken(DeltaGRPOTrainer):
         def _compute_loss(self, model, inputs):
             loss = super()._compute_loss(model, inputs)
-            last = self.accelerator.process_index == self.accelerator.num_processes - 1
-            return loss * (torch.nan if last and self.state.global_step else 1.0)
+            is_last = self.accelerator.process_index == self.accelerator.num_processes - 1
+            breaks = is_last and self.state.global_step > 0
+            return loss * (torch.nan if breaks else 1.0)
 
     def error_of(trainer: DeltaGRPOTrainer, resume: str | None = None) -> str:
         with pytest.raises((FloatingPointError, UsageError)) as error:
@@ -236,8 +243,16 @@ def sample(folder: Path, model: Path, processes: int) -> dict[str, list]:
     Dynamic sampling with groups that lie across processes, and the same run resumed: logs of both, and the whole one's
     tables of completions.
     """
-    options = {"per_device_train_batch_size": 3 * G // processes, "max_steps": 4, "optim": "sgd"}
-    options |= {"learning_rate": 0.5, "save_strategy": "steps", "save_steps": 2, "model": str(model), **CREDIT[0]}
+    options = {
+        "model": str(model),
+        "per_device_train_batch_size": 3 * G // processes,
+        "max_steps": 4,
+        "optim": "sgd",
+        "learning_rate": 0.5,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        **CREDIT[0],
+    }
     whole = run(make_trainer, folder, texts(17), **options)
     tables = read_tables(folder / "completions") if whole.accelerator.is_main_process else []
     resumed = run(make_trainer, folder, texts(17), resume="checkpoint-2", **options)
@@ -273,9 +288,10 @@ def leave_the_head_s_group_as_torch_2_11_does():
 
     def of_torch_2_11(model):
         for module in model.modules():
-            group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
-            if group is not None and not group._reshard_after_forward:
-                group._training_state = TrainingState.FORWARD
+            if isinstance(module, FSDPModule):
+                group = module._get_fsdp_state()._fsdp_param_group
+                if group is not None and not group._reshard_after_forward:
+                    group._training_state = TrainingState.FORWARD
         reshard(model)
         assert all(isinstance(p, DTensor) for p in model.parameters() if p.requires_grad)
 

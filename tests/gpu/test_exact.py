@@ -13,16 +13,19 @@ def test_differences_are_close(device):
     ids = torch.randint(2, 39, (8, 40), device=device)
     weights = torch.randn(8 * 39, device=device)
     _, exact = exact_products(model, scorer(model, ids), weights)
-    for dtype, autocast, tolerance, correlation in (
-        (torch.float64, False, 1e-4, 0.9999),
-        (torch.float32, False, 2e-2, 0.999),
-        (torch.float32, True, 0.5, 0.98),
-    ):
-        assert_near_exact((model, ids, weights, exact), dtype, autocast, tolerance, correlation)
+    measured = (model, ids, weights, exact)
+    assert_near_exact(measured, torch.float64, autocast=False, tolerance=1e-4, correlation=0.9999)
+    assert_near_exact(measured, torch.float32, autocast=False, tolerance=2e-2, correlation=0.999)
+    assert_near_exact(measured, torch.float32, autocast=True, tolerance=0.5, correlation=0.98)
 
 
 def test_activation_checkpointing_changes_no_coefficient(make, rollout):
     options = {**credit(token_gradient="full"), "per_device_train_batch_size": 4, "steps_per_generation": 2}
-    found = [rollout(make(**options, activation_checkpointing=on))["token_coefficients"] for on in (False, True)]
-    assert found[0].std() > 0
-    torch.testing.assert_close(*found, atol=4e-3, rtol=0)
+
+    def coefficients(activation_checkpointing: bool) -> torch.Tensor:
+        trainer = make(**options, activation_checkpointing=activation_checkpointing)
+        return rollout(trainer)["token_coefficients"]
+
+    expected = coefficients(activation_checkpointing=False)
+    assert expected.std() > 0
+    torch.testing.assert_close(coefficients(activation_checkpointing=True), expected, atol=4e-3, rtol=0)

@@ -23,19 +23,24 @@ BATCHES = {
 
 @pytest.mark.parametrize("options", BATCHES.values(), ids=BATCHES)
 def test_every_place_gives_the_same_coefficients(make, rollout, device, on_gpu, options):
-    found = [
-        rollout(make(**options, hidden_state_cache=place))["token_coefficients"] for place in ("device", "cpu", "auto")
-    ]
-    assert found[0].device == device
-    assert found[0].std() > 0
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], atol=1e-5 if on_gpu else 1e-6, rtol=0)
+    def coefficients(place: str) -> torch.Tensor:
+        trainer = make(**options, hidden_state_cache=place)
+        return rollout(trainer)["token_coefficients"]
+
+    expected = coefficients("device")
+    assert expected.device == device
+    assert expected.std() > 0
+    tolerance = 1e-5 if on_gpu else 1e-6
+    torch.testing.assert_close(coefficients("cpu"), expected, atol=tolerance, rtol=0)
+    torch.testing.assert_close(coefficients("auto"), expected, atol=tolerance, rtol=0)
 
 
 @rollout_of
 def mostly_short(i: int) -> list[int]:
     """Completions of 4 to 64 tokens."""
-    return [*(2 + (i + t) % 30 for t in range(63 if i % 4 == 0 else 4 + i)), 1]
+    length = 63 if i % 4 == 0 else 4 + i
+    ids = [2 + (i + t) % 30 for t in range(length)]
+    return [*ids, 1]
 
 
 ALIGNED = {"gradient_accumulation_steps": 4}  # a reference alone scores completions without credit
@@ -43,16 +48,27 @@ REFERENCE = {"beta": 0.1, "trainer_options": LORA}
 
 
 @pytest.mark.parametrize(
-    ("place", "mode", "without"), [("device", ALIGNED, REFERENCE), ("device", {}, {}), ("cpu", {}, {})]
+    ("place", "mode", "without"),
+    [
+        ("device", ALIGNED, REFERENCE),
+        ("device", {}, {}),
+        ("cpu", {}, {}),
+    ],
 )
 def test_peak_of_a_rollout(make, rollout, device, on_gpu, place, mode, without):
     """Credit adds the hidden states of the valid tokens, and at most those of a micro-batch."""
     width = 1024 if on_gpu else 256
-    options = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "max_completion_length": 64, **mode}
+    options = {
+        "per_device_train_batch_size": 8,
+        "steps_per_generation": 4,
+        "max_completion_length": 64,
+        "rollout_func": mostly_short,
+        **mode,
+    }
 
-    def peak(trainer_options=None, **more):
-        functions = {"rollout_func": mostly_short, **(trainer_options or {})}
-        trainer = make(tiny.model(hidden_size=width, head_dim=64), trainer_options=functions, **options, **more)
+    def peak(**more):
+        model = tiny.model(hidden_size=width, head_dim=64)
+        trainer = make(model, **options, **more)
         rollout(trainer)  # cuBLAS takes its workspace once
         return peak_of(lambda: rollout(trainer), device)
 
@@ -60,8 +76,10 @@ def test_peak_of_a_rollout(make, rollout, device, on_gpu, place, mode, without):
     most, batch = peak(hidden_state_cache=place)
     valid = batch["completion_mask"].bool()
     assert valid.float().mean() < 0.7  # else padding would go unnoticed
-    kept = int(valid.sum()) * width * 4
-    micro_batch = 8 * (valid.size(1) + batch["prompt_ids"].size(1)) * width * 4
+    size = width * 4
+    kept = int(valid.sum()) * size
+    columns = valid.size(1) + batch["prompt_ids"].size(1)
+    micro_batch = 8 * columns * size
     assert most - least <= kept + micro_batch
     # states gather while the scoring pass runs: its highest peak may be before the last of them
     assert 0.3 * kept < most - least or (on_gpu and place == "cpu")
@@ -72,9 +90,10 @@ def test_auto_keeps_away_from_a_full_device(gpu):
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(gpu)
     room = free - int(recorder.MARGIN * total) - 2**28
+    gigabyte = 2**30
     assert recorder.has_room(gpu, room)
-    assert not recorder.has_room(gpu, room + 2**30)
-    taken = torch.empty(2**30, dtype=torch.int8, device=gpu)
+    assert not recorder.has_room(gpu, room + gigabyte)
+    taken = torch.empty(gigabyte, dtype=torch.int8, device=gpu)
     assert not recorder.has_room(gpu, room)
     del taken
     assert recorder.has_room(gpu, room)

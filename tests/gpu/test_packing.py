@@ -9,25 +9,45 @@ from delta_trl.scoring.stand_in import PACKED, StandIn, register_attention
 from ..corpus import tiny
 
 
+PROMPT, COLUMNS = 32, 96
+
+
+def inputs(device: torch.device) -> dict:
+    """Four rows, of which the second and the third have one prompt."""
+    mask = torch.zeros(4, COLUMNS, dtype=torch.long, device=device)
+    mask[0, 30:] = 1
+    mask[1, :40] = 1
+    mask[2, :80] = 1
+    mask[3, 12:71] = 1
+    ids = torch.randint(2, 38, mask.shape, device=device)
+    ids[2, :PROMPT] = ids[1, :PROMPT]
+    labels = ids.masked_fill(mask == 0, -100)
+    labels[:, :PROMPT] = -100
+    return {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "labels": labels,
+        "fused_lm_head": True,
+    }
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.02), (torch.float32, 1e-5)])
 def test_values_and_gradients(device, dtype, tolerance):
     register_attention()
-    torch.manual_seed(0)
     model = tiny.model().to(device)
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    mask = torch.zeros(4, 96, dtype=torch.long, device=device)
-    for row, (first, last) in enumerate([(30, 96), (0, 40), (0, 80), (12, 71)]):
-        mask[row, first:last] = 1
-    ids = torch.randint(2, 38, mask.shape, device=device)
-    ids[2, :32] = ids[1, :32]
-    labels = ids.masked_fill(mask == 0, -100)
-    labels[:, :32] = -100
-    results = []
-    for callable_model in (model, StandIn(model, PACKED, layers=2, share_prompts=True)):
+    batch = inputs(device)
+
+    def results(of) -> list[torch.Tensor]:
         model.zero_grad()
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            output = callable_model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+            output = of(**batch)
         output.log_probs.sum().backward()
-        results.append([output.log_probs, *(parameter.grad for parameter in model.parameters())])
-    for padded, packed in zip(*results, strict=True):
-        assert (padded - packed).norm() <= tolerance * padded.norm()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        return [output.log_probs, *gradients]
+
+    with_padding = results(model)
+    without = results(StandIn(model, PACKED, layers=2, share_prompts=True))
+    for padded, packed in zip(with_padding, without, strict=True):
+        difference = padded - packed
+        assert difference.norm() <= tolerance * padded.norm()

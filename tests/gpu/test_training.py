@@ -25,7 +25,8 @@ NAMES += [f"delta:token_gradient={name}" for name in ("topk_hidden", "lm_head", 
 @pytest.mark.parametrize("rule", NAMES)
 def test_every_rule_trains(make, on_gpu, rule):
     """No tensor is left behind on another device, and losses are finite."""
-    logs = 2 if make_rule(rule).credits_rollouts else 0
+    credits_rollouts = make_rule(rule).credits_rollouts
+    logs = 2 if credits_rollouts else 0
     trainer = make(**MISALIGNED, token_credit=rule, max_steps=4, bf16=on_gpu, log_token_credit=logs)
     trainer.train()
     losses = logged(trainer, "loss")
@@ -44,11 +45,14 @@ def test_one_process_shards_nothing(tmp_path, device, mode):
     config = mode if device.type == "cuda" else f"cpu_{mode}"
     options = "--num_processes 1 --mixed_precision no --main_process_port 0"
     accelerate_launch(config, WORKER, tmp_path, mode, device.type, *scenarios, options=options)
-    single, found = read_results(tmp_path, "single"), read_results(tmp_path, mode)
+
+    single = read_results(tmp_path, "single")
+    found = read_results(tmp_path, mode)
     refused = WHOLE_PARAMETERS if mode == "zero3" else {}
     assert found.keys() == single.keys() - refused.keys()
     for name, ours in found.items():
-        assert_same(ours, single[name], name, tolerance=5e-3 if name.startswith("exact") else 1e-4)
+        tolerance = 5e-3 if name.startswith("exact") else 1e-4
+        assert_same(ours, single[name], name, tolerance)
 
 
 def test_vllm_trains_without_extra_forward_passes(gpu, make_trainer, tmp_path, monkeypatch):
@@ -59,8 +63,14 @@ def test_vllm_trains_without_extra_forward_passes(gpu, make_trainer, tmp_path, m
         monkeypatch.delenv(name)
     path = tmp_path / "model"
     tiny.save(path, hidden_size=256, head_dim=64)  # heads as vLLM's kernels have them
-    options = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.2, "max_steps": 4}
-    trainer = make_trainer(str(path), use_cpu=False, **options)
+    trainer = make_trainer(
+        str(path),
+        use_cpu=False,
+        use_vllm=True,
+        vllm_mode="colocate",
+        vllm_gpu_memory_utilization=0.2,
+        max_steps=4,
+    )
     trainer.train()
     assert all(map(math.isfinite, logged(trainer, "loss")))
     assert set(logged(trainer, "credit/extra_forward_passes")) == {0.0}  # with the importance-sampling correction

@@ -1,6 +1,7 @@
 """Shared by the tests of scoring: a plain trainer without padding, its runs, and the models that it meets."""
 
 import torch
+from torch.nn.utils import parameters_to_vector
 from transformers import CpmAntConfig, GPT2Config, LlamaConfig, MistralConfig, OPTConfig, Phi3Config, Qwen3Config
 
 from delta_trl import DeltaGRPOTrainer
@@ -48,7 +49,7 @@ def trained(make_trainer, model, **options) -> tuple:
     if isinstance(trainer, DeltaGRPOTrainer):
         leave_out(trainer, passes)
     trainer.train()
-    weights = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+    weights = parameters_to_vector(trainer.model.parameters()).detach()
     return trainer, weights, passes
 
 

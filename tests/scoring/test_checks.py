@@ -10,9 +10,11 @@ from ..corpus import tiny
 
 
 def test_no_token_and_one_beyond_the_vocabulary():
-    for ids, problem in (([], "it has no token"), ([6], "beyond the vocabulary, 6")):
-        with pytest.raises(ValueError, match=problem):
-            check_ids(ids, Reader("m", tiny.tokenizer(), Qwen3Config(vocab_size=6)), "it")
+    reader = Reader("m", tiny.tokenizer(), Qwen3Config(vocab_size=6))
+    with pytest.raises(ValueError, match="it has no token"):
+        check_ids([], reader, "it")
+    with pytest.raises(ValueError, match="beyond the vocabulary, 6"):
+        check_ids([6], reader, "it")
 
 
 @pytest.mark.parametrize(("unknown", "said"), [(1, False), (2, True)])
@@ -20,21 +22,32 @@ def test_words_that_the_tokenizer_does_not_know(unknown, said):
     """More than a tenth of them."""
     tokenizer = tiny.tokenizer()
     tokenizer.add_special_tokens({"unk_token": "?"})
-    ids = [tokenizer.unk_token_id] * unknown + [5] * (10 - unknown)
+    ids = [5] * 10
+    ids[:unknown] = [tokenizer.unk_token_id] * unknown
     found = check_ids(ids, Reader("m", tokenizer, Qwen3Config()), "it")
-    assert [f"it has {unknown} tokens of 10 that the tokenizer of" in text for text in found] == [True] * said
+    assert len(found) == said
+    for text in found:
+        assert f"it has {unknown} tokens of 10 that the tokenizer of" in text
 
 
-@pytest.mark.parametrize("row", [0, 1, -1])
-def test_the_first_prompt_and_the_longest_are_read(row):
-    prompts = ["1", "2", *["3" * 4] * LONGEST]
+@pytest.mark.parametrize(
+    ("row", "is_read"),
+    [
+        (0, True),
+        (1, False),
+        (LONGEST + 1, True),
+    ],
+)
+def test_the_first_prompt_and_the_longest_are_read(row, is_read):
+    prompts = ["1", "2", *["3333"] * LONGEST]
     prompts[row] = "4" * len(prompts[row])
-    known = tiny.tokenizer()
-    size = known.convert_tokens_to_ids("4")
-    number = range(len(prompts))[row] + 1
-    refused = pytest.raises(ValueError, match=f"data, row {number}: the prompt has a token beyond the vocabulary")
-    with nullcontext() if row == 1 else refused:
-        assert check_prompts(prompts, Reader("m", known, Qwen3Config(vocab_size=size)), "data") == []
+    tokenizer = tiny.tokenizer()
+    size = tokenizer.convert_tokens_to_ids("4")
+    without_4 = Qwen3Config(vocab_size=size)
+    reader = Reader("m", tokenizer, without_4)
+    refused = pytest.raises(ValueError, match=f"data, row {row + 1}: the prompt has a token beyond the vocabulary")
+    with refused if is_read else nullcontext():
+        assert check_prompts(prompts, reader, "data") == []
 
 
 LENGTHS = {"max_position_embeddings": 10}
@@ -61,4 +74,5 @@ def test_a_processors_prompts_are_not_read():
         def __init__(self, tokenizer):
             super().__init__(tokenizer)
 
-    assert check_prompts(["1" * 9], Reader("m", Processor(tiny.tokenizer()), Qwen3Config(vocab_size=1)), "data") == []
+    reader = Reader("m", Processor(tiny.tokenizer()), Qwen3Config(vocab_size=1))
+    assert check_prompts(["1" * 9], reader, "data") == []

@@ -173,12 +173,22 @@ def test_scored_is_what_was_sampled(make_trainer, config):
     trainer = make_trainer(model, **TRIMMED)
     prompts = torch.tensor([[0, 0, 0, 5, 6], [0, 7, 8, 9, 5], [0, 0, 3, 4, 5]])
     mask = (prompts > 0).long()
-    options = {"do_sample": False, "min_new_tokens": 6, "max_new_tokens": 6, "pad_token_id": 0}
-    output = model.generate(prompts, attention_mask=mask, output_logits=True, return_dict_in_generate=True, **options)
-    sampled = torch.stack(output.logits, dim=1).log_softmax(dim=-1)
-    sampled = sampled.gather(2, output.sequences[:, -6:, None])[:, :, 0]
+    output = model.generate(
+        prompts,
+        attention_mask=mask,
+        do_sample=False,
+        min_new_tokens=6,
+        max_new_tokens=6,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    of_all = torch.stack(output.logits, dim=1).log_softmax(dim=-1)
+    completion_ids = output.sequences[:, -6:]
+    sampled = of_all.gather(2, completion_ids[:, :, None])[:, :, 0]
+
     trainer.layouts.look()
-    mask = torch.cat([mask, torch.ones(3, 6, dtype=torch.long)], dim=1)
+    mask = torch.cat([mask, torch.ones_like(completion_ids)], dim=1)
     with torch.no_grad():
         scored, *_ = trainer._get_per_token_logps_and_entropies(trainer.model, output.sequences, mask, 6)
     torch.testing.assert_close(scored, sampled, atol=2e-5, rtol=0)
@@ -295,11 +305,14 @@ def test_chunks_are_no_windows(make_trainer):
 
 
 def scores(trainer, model, T: int = 8) -> torch.Tensor:
+    """Log-probabilities of some random completions, but for their padding."""
     ids = torch.randint(2, 38, (4, 28), generator=torch.Generator().manual_seed(0))
-    mask = torch.ones_like(ids)
-    mask[:, :12] = mask[0, :16] = mask[1, 22:] = mask[:, 24:] = 0
+    mask = torch.zeros_like(ids)
+    for row, (first, last) in enumerate([(16, 24), (12, 22), (12, 24), (12, 24)]):
+        mask[row, first:last] = 1
     with torch.no_grad():
-        return trainer._get_per_token_logps_and_entropies(model, ids, mask, T)[0][mask[:, -T:] == 1]
+        log_probs, *_ = trainer._get_per_token_logps_and_entropies(model, ids, mask, T)
+    return log_probs[mask[:, -T:] == 1]
 
 
 @pytest.mark.parametrize(
@@ -406,7 +419,8 @@ def test_rows_with_gaps_are_predicted_from_where_trl_predicts_them(make_trainer)
     for kind, base in ((TRIMMED, Plain), (TRL, GRPOTrainer)):
         mixed = type("Mixed", (LeavesReasoningOut, base), {})
         values.append(losses(make_trainer, kind, trainer_class=mixed))
-    assert values[0] == pytest.approx(values[1], rel=1e-4, abs=1e-5)
+    ours, theirs = values
+    assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
 
 
 def test_activated_lora_keeps_trls_rows(make_trainer):
@@ -422,5 +436,6 @@ def test_activated_lora_keeps_trls_rows(make_trainer):
         options = {"num_iterations": 1, "learning_rate": 0.5, "optim": "sgd"}
         options["trainer_options"] = {"rollout_func": ragged, "peft_config": adapter}
         values.append(losses(make_trainer, kind, **options))
-    assert max(values[1]) > 0.01
-    assert values[0] == pytest.approx(values[1], abs=1e-4)
+    ours, theirs = values
+    assert max(theirs) > 0.01
+    assert ours == pytest.approx(theirs, abs=1e-4)

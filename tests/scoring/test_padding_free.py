@@ -43,12 +43,11 @@ MODES = {
 @pytest.mark.parametrize("options", MODES.values(), ids=MODES)
 def test_training_is_trls_to_rounding(make_trainer, tmp_path, options):
     tiny.save(tmp_path)  # TRL loads the reference model from the policy's path
+    options = {**RAGGED, "optim": "sgd", "learning_rate": 0.5, **options}
     runs = []
     for kind in (TRIMMED, TRL):
         model = AutoModelForCausalLM.from_pretrained(tmp_path)
-        runs.append(
-            trained(make_trainer, model, **{**RAGGED, "optim": "sgd", "learning_rate": 0.5, **kind, **options})
-        )
+        runs.append(trained(make_trainer, model, **options, **kind))
     (ours, our_weights, narrow), (theirs, their_weights, wide) = runs
     assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=2e-5)
     torch.testing.assert_close(our_weights, their_weights, atol=2e-5, rtol=2e-5)
@@ -87,16 +86,27 @@ def test_all_rows_are_trained_once_in_a_random_order(make_trainer, options, toge
         max_steps=4,
         trainer_options={"rollout_func": ragged},
     )
-    generate, compute, batches = trainer._generate_and_score_completions, trainer._compute_loss, []
+    generate, compute = trainer._generate_and_score_completions, trainer._compute_loss
+    rows, places = [], []
+
+    def number(inputs):
+        return {**generate(inputs), "numbers": list(range(16))}
+
+    def note(model, inputs):
+        rows.extend(inputs["numbers"])
+        places.extend(inputs["rollout_place"].tolist())
+        return compute(model, inputs)
+
     # what a subclass adds stays with its rows
-    trainer._generate_and_score_completions = lambda inputs: {**generate(inputs), "numbers": list(range(16))}
-    trainer._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
+    trainer._generate_and_score_completions = number
+    trainer._compute_loss = note
     trainer.train()
-    rows = torch.tensor([number for batch in batches for number in batch["numbers"]])
-    assert torch.cat([batch["rollout_place"] for batch in batches]).tolist() == [*range(16), *range(16)]
-    assert torch.equal(rows.view(2, 16).sort().values, torch.arange(16).expand(2, 16))
-    assert rows[:16].tolist() != rows[16:].tolist()
-    steps = rows.view(4, 8)
+    assert places == [*range(16), *range(16)]
+    first, second = rows[:16], rows[16:]
+    assert sorted(first) == list(range(16))
+    assert sorted(second) == list(range(16))
+    assert first != second
+    steps = torch.tensor(rows).view(4, 8)
     assert torch.equal(steps.sort().values, steps) is together
 
 
@@ -139,12 +149,14 @@ def test_what_depends_on_trls_shapes_keeps_them(make_trainer, caplog, options):
 
 def scorings(trainer) -> list[tuple[tuple[int, ...], torch.Tensor]]:
     """Of each row that the trainer scores from now on: its tokens, and the log-probabilities of its completion."""
-    score, scored = trainer._get_per_token_logps_and_entropies, []
+    score = trainer._get_per_token_logps_and_entropies
+    scored = []
 
     def scoring(model, ids, mask, length, *args, **options):
         output = score(model, ids, mask, length, *args, **options)
         for row, valid, log_probs in zip(ids, mask.bool(), output[0].detach(), strict=True):
-            scored.append((tuple(row[valid].tolist()), log_probs[valid[-length:]]))
+            tokens = tuple(row[valid].tolist())
+            scored.append((tokens, log_probs[valid[-length:]]))
         return output
 
     trainer._get_per_token_logps_and_entropies = scoring
@@ -157,42 +169,67 @@ STANDS_STILL = {"learning_rate": 0.0, "max_completion_length": 24}  # log ratios
 @pytest.mark.parametrize(("config", "layout"), CONFIGS.values(), ids=CONFIGS)
 def test_trimming_changes_no_model(make_trainer, caplog, config, layout):
     """Scoring and loss agree, and both with TRL's."""
-    options = {"per_device_train_batch_size": 2, "steps_per_generation": 8, "max_steps": 8, **STANDS_STILL}
-    options["trainer_options"] = {"rollout_func": ragged}
-    ours, theirs = (make_trainer(sharp(config()), **options, **kind) for kind in (TRIMMED, TRL))
-    seen = []
-    for trainer in (ours, theirs):
+    options = {
+        **STANDS_STILL,
+        "per_device_train_batch_size": 2,
+        "steps_per_generation": 8,
+        "max_steps": 8,
+        "trainer_options": {"rollout_func": ragged},
+    }
+
+    def log_probs_of_rows(kind) -> tuple:
+        trainer = make_trainer(sharp(config()), **options, **kind)
         scored = scorings(trainer)
         trainer.train()
-        assert len(scored) == 32  # of the rollout batch, and of the losses
-        seen.append(dict(scored[:16]))
-        for row, log_probs in scored[16:]:
-            torch.testing.assert_close(log_probs, seen[-1][row], atol=2e-5, rtol=0)
-    torch.testing.assert_close(*seen, atol=2e-5, rtol=0)
-    assert ours.layouts.current == layout
+        rollout, losses = dict(scored[:16]), scored[16:]
+        assert len(losses) == 16
+        for row, log_probs in losses:
+            torch.testing.assert_close(log_probs, rollout[row], atol=2e-5, rtol=0)
+        return trainer, rollout
+
+    trainer, ours = log_probs_of_rows(TRIMMED)
+    _, theirs = log_probs_of_rows(TRL)
+    torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
+    assert trainer.layouts.current == layout
     assert ("Its micro-batches are those of GRPOTrainer" in caplog.text) == (layout is None)
 
 
 @pytest.mark.parametrize(("config", "loss_type"), [(qwen, "dapo"), (qwen, "bnpo"), (qwen_moe, "dapo")])
 def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, config, loss_type):
     """Every ratio is exactly 1: GSPO clips at 3e-4, a fraction of bfloat16's rounding."""
-    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 4}
-    options |= {"max_steps": 2, "bf16": True, "beta": 0.1, "loss_type": loss_type, **STANDS_STILL}
-    options["trainer_options"] = {**LORA, "rollout_func": ragged}
-    trainer = make_trainer(sharp(config()), **options, **TRIMMED)
+    trainer = make_trainer(
+        sharp(config()),
+        **TRIMMED,
+        **STANDS_STILL,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        steps_per_generation=4,
+        max_steps=2,
+        bf16=True,
+        beta=0.1,
+        loss_type=loss_type,
+        trainer_options={**LORA, "rollout_func": ragged},
+    )
     scored = scorings(trainer)
     trainer.train()
-    policy, reference, loss = scored[:16], scored[16:32], scored[32:]
-    assert [row for row, _ in policy] == [row for row, _ in reference]
-    assert len(loss) == 16
-    assert all(torch.equal(log_probs, dict(policy)[row]) for row, log_probs in loss)
+    policy, reference, losses = dict(scored[:16]), dict(scored[16:32]), scored[32:]
+    assert list(policy) == list(reference)
+    assert len(losses) == 16
+    for row, log_probs in losses:
+        assert torch.equal(log_probs, policy[row])
 
 
 def llava() -> LlavaForConditionalGeneration:
     """A model that reads images of four patches."""
     torch.manual_seed(3)
-    vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    vision_config = CLIPVisionConfig(**vision, image_size=16, patch_size=8)
+    vision_config = CLIPVisionConfig(
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
+    )
     text_config = LlamaConfig(**{**tiny.SIZES, "vocab_size": 41})
     config = LlavaConfig(vision_config=vision_config, text_config=text_config, image_token_index=40)
     return LlavaForConditionalGeneration(config)
@@ -200,8 +237,9 @@ def llava() -> LlavaForConditionalGeneration:
 
 def test_some_rows_are_scored_with_their_own_images(make_trainer):
     trainer = make_trainer(llava())
-    images = [1, 2, 1]
-    prompts = torch.tensor([[40] * 4 * n + [13] * (9 - 4 * n) for n in images])
+    one_image = [40] * 4 + [13] * 5
+    two_images = [40] * 8 + [13]
+    prompts = torch.tensor([one_image, two_images, one_image])
     batch = {
         "prompt_ids": prompts,
         "prompt_mask": torch.ones_like(prompts),
@@ -209,19 +247,18 @@ def test_some_rows_are_scored_with_their_own_images(make_trainer):
         "completion_mask": torch.ones(3, 3, dtype=torch.long),
         "advantages": torch.ones(3),
         "pixel_values": 4 * torch.randn(4, 3, 16, 16),
-        "num_images": images,
+        "num_images": [1, 2, 1],
     }
     every_row = torch.ones(3, dtype=torch.bool)
-    tokens = Tokens.of_batch(batch, RolloutPolicy(trainer, batch, Rollout(torch.arange(3)), every_row))
-    every_row = tokens.log_probs.view(3, 3)
+    policy = RolloutPolicy(trainer, batch, Rollout(torch.arange(3)), every_row)
+    tokens = Tokens.of_batch(batch, policy)
+    log_probs = tokens.log_probs.view(3, 3)
     rows = torch.tensor([2, 1])
-    torch.testing.assert_close(tokens.log_probs_at(rows).view(2, 3), every_row[rows])
+    torch.testing.assert_close(tokens.log_probs_at(rows).view(2, 3), log_probs[rows])
 
 
 def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
     """Which has images is a question of the batch, not of the model."""
-    areas = []
-    for kind in (TRIMMED, TRL):
-        _, _, passes = trained(make_trainer, llava(), **{**RAGGED, **kind})
-        areas.append(area(passes))
-    assert areas[0] < 0.8 * areas[1]
+    *_, narrow = trained(make_trainer, llava(), **RAGGED, **TRIMMED)
+    *_, wide = trained(make_trainer, llava(), **RAGGED, **TRL)
+    assert area(narrow) < 0.8 * area(wide)

@@ -47,11 +47,12 @@ def test_auto_takes_main_memory_without_room_and_says_so(make_trainer, rollout, 
     monkeypatch.setattr(recorder, "has_room", lambda *args: asked.append(args))
     recorder.logger.warning_once.cache_clear()
     trainer = make_trainer(per_device_train_batch_size=4, steps_per_generation=2)
-    ours = [rollout(trainer) for _ in range(2)]
+    ours = [rollout(trainer), rollout(trainer)]
     torch.testing.assert_close(ours[0]["token_coefficients"], expected["token_coefficients"])
     assert caplog.text.count("main memory") == 1
     # once for each rollout batch, for all of its tokens
-    assert asked == [(CPU, int(batch["completion_mask"].sum()) * 32 * 4) for batch in ours]
+    sizes = [int(batch["completion_mask"].sum()) * 32 * 4 for batch in ours]
+    assert asked == [(CPU, size) for size in sizes]
 
 
 # --- the cache itself ---
@@ -60,12 +61,13 @@ def test_auto_takes_main_memory_without_room_and_says_so(make_trainer, rollout, 
 def test_what_is_given_back_is_never_beside_a_copy():
     """States of tools' tokens, of which TRL's scoring pass does not know: two copies would be over the budget."""
     wanted = torch.arange(4000) % 3 != 2
+    everything = 4000 * 64 * 4
     with PeakMemory() as memory:
-        kept = HiddenStates([torch.full((500, 64), float(start)) for start in range(0, 4000, 500)])
-        everything = 4000 * 64 * 4
+        kept = HiddenStates([torch.full((500, 64), float(i)) for i in range(8)])
         kept.keep_only(wanted)
         assert memory.peak < 1.2 * everything
         assert memory.now < 0.7 * everything
-    expected = (torch.arange(4000) // 500 * 500)[wanted]
+    block_of = torch.arange(4000) // 500
+    expected = block_of[wanted].float()
     for tokens, chunk in kept.chunks():
-        assert torch.equal(chunk, expected[tokens, None].expand(-1, 64).float())
+        assert torch.equal(chunk, expected[tokens, None].expand(-1, 64))

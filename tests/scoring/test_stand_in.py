@@ -24,7 +24,8 @@ def model(window: int | None = None):
 
 
 PROMPT, COMPLETION = 5, 9
-rows = st.lists(st.tuples(st.integers(1, PROMPT), st.integers(0, COMPLETION)), min_size=1, max_size=6)
+row = st.tuples(st.integers(1, PROMPT), st.integers(0, COMPLETION))
+rows = st.lists(row, min_size=1, max_size=6)
 
 
 def inputs(lengths, prompts: int = 36) -> dict[str, torch.Tensor]:
@@ -35,14 +36,21 @@ def inputs(lengths, prompts: int = 36) -> dict[str, torch.Tensor]:
     before, after = torch.tensor(lengths).T[:, :, None]
     columns = torch.arange(PROMPT + COMPLETION)
     mask = (columns >= PROMPT - before) & (columns < PROMPT + after)
-    ids = torch.randint(2, 38, mask.shape)
-    ids[:, :PROMPT] = columns[:PROMPT] + torch.randint(2, 2 + prompts, (len(ids), 1))
-    labels = ids.masked_fill(~mask | (columns < PROMPT), -100)
-    return {"input_ids": ids, "attention_mask": mask.long(), "labels": labels, "fused_lm_head": True}
+    first_ids = torch.randint(2, 2 + prompts, (len(mask), 1))
+    prompt_ids = first_ids + columns[:PROMPT]
+    completion_ids = torch.randint(2, 38, (len(mask), COMPLETION))
+    ids = torch.cat([prompt_ids, completion_ids], dim=1)
+    is_label = mask & (columns >= PROMPT)
+    return {
+        "input_ids": ids,
+        "attention_mask": mask.long(),
+        "labels": ids.masked_fill(~is_label, -100),
+        "fused_lm_head": True,
+    }
 
 
-def stand_in(layout: str) -> StandIn:
-    return StandIn(model(), layout, layers=2, share_prompts=True)
+def stand_in(padded, layout: str) -> StandIn:
+    return StandIn(padded, layout, layers=2, share_prompts=True)
 
 
 @pytest.mark.parametrize("layout", [PACKED, LEFT])
@@ -50,8 +58,10 @@ def stand_in(layout: str) -> StandIn:
 @settings(deadline=None, max_examples=30)
 def test_outputs_are_those_with_padding(layout, lengths, prompts):
     batch = inputs(lengths, prompts)
+    padded = model()
     with torch.no_grad():
-        ours, theirs = stand_in(layout)(**batch), model()(**batch)
+        ours = stand_in(padded, layout)(**batch)
+        theirs = padded(**batch)
     assert ours.log_probs.shape == theirs.log_probs.shape
     torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=2e-5, rtol=0)
     torch.testing.assert_close(ours.entropy, theirs.entropy, atol=2e-5, rtol=0)
@@ -62,11 +72,14 @@ def test_rows_longer_than_their_window_attend_within_it(monkeypatch, block):
     """transformers masks a band; ours goes through blocks of queries."""
     monkeypatch.setattr(module, "BLOCK", block)
     batch = inputs([(5, 9), (1, 2), (5, 4), (3, 8)], prompts=1)
+    narrow, wide = model(window=4), model(window=30)
     with torch.no_grad():
-        ours = StandIn(model(window=4), PACKED, layers=2, share_prompts=True)(**batch)
-        theirs, without_window = model(window=4)(**batch), model(window=30)(**batch)
+        ours = stand_in(narrow, PACKED)(**batch)
+        theirs = narrow(**batch)
+        without_window = wide(**batch)
     torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=2e-5, rtol=0)
-    assert (theirs.log_probs - without_window.log_probs).abs().max() > 0.01
+    effect = theirs.log_probs - without_window.log_probs
+    assert effect.abs().max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -74,14 +87,16 @@ def test_rows_longer_than_their_window_attend_within_it(monkeypatch, block):
     [
         (PACKED, [(5, 6), (1, 9), (2, 0)], (1, 23)),
         (LEFT, [(5, 6), (1, 9), (2, 0)], (3, 11)),
-        (PACKED, [(5, 6), (5, 9), (2, 0), (2, 1)], (1, 5 + 6 + 1 + 9 + 2 + 0 + 1 + 1)),  # each prompt once
+        (PACKED, [(5, 6), (5, 9), (2, 0), (2, 1)], (1, 25)),  # each prompt once; its last token twice
     ],
 )
 def test_runs_no_more_columns_than_it_needs(layout, lengths, shape):
     seen = []
-    hook = model().base_model.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
-    stand_in(layout)(**inputs(lengths, prompts=1))
+
+    def note(module, args, inputs):
+        seen.append(tuple(inputs["input_ids"].shape))
+
+    hook = model().base_model.register_forward_pre_hook(note, with_kwargs=True)
+    stand_in(model(), layout)(**inputs(lengths, prompts=1))
     hook.remove()
     assert seen == [shape]

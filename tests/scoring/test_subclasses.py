@@ -10,7 +10,7 @@ from delta_trl import DeltaGRPOTrainer
 from delta_trl.scoring.rollout import PLACE
 
 from ..corpus import tiny
-from ..trainers import RAGGED, TRL, expected_coefficients, logged, plain_forward, sharp
+from ..trainers import RAGGED, TRL, expected_coefficients, joined, logged, plain_forward, sharp, valid_tokens
 
 
 class OneMoreArgument(DeltaGRPOTrainer):
@@ -25,12 +25,18 @@ class ScoresItself(DeltaGRPOTrainer):
     """Without the base class, which sees no hidden states."""
 
     def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, *args, **options):
-        log_probs = []
+        parts = []
         for ids, mask in zip(input_ids.split(3), attention_mask.split(3), strict=True):
-            batch = {"prompt_ids": ids[:, :-logits_to_keep], "prompt_mask": mask[:, :-logits_to_keep]}
-            batch |= {"completion_ids": ids[:, -logits_to_keep:], "completion_mask": mask[:, -logits_to_keep:]}
-            log_probs.append(plain_forward(model, batch)[1])
-        return torch.cat(log_probs), torch.zeros(len(input_ids), logits_to_keep), None
+            batch = {
+                "prompt_ids": ids[:, :-logits_to_keep],
+                "prompt_mask": mask[:, :-logits_to_keep],
+                "completion_ids": ids[:, -logits_to_keep:],
+                "completion_mask": mask[:, -logits_to_keep:],
+            }
+            _, log_probs = plain_forward(model, batch)
+            parts.append(log_probs)
+        log_probs = torch.cat(parts)
+        return log_probs, torch.zeros_like(log_probs), None
 
 
 class ScoresInParts(DeltaGRPOTrainer):
@@ -38,28 +44,39 @@ class ScoresInParts(DeltaGRPOTrainer):
 
     def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, *args, **options):
         score = super()._get_per_token_logps_and_entropies
-        halves = zip(input_ids.chunk(2), attention_mask.chunk(2), strict=True)
-        log_probs, entropies, _ = zip(*(score(model, *half, *args, **options) for half in halves), strict=True)
-        return torch.cat(log_probs), torch.cat(entropies) if options.get("compute_entropy") else None, None
+        log_probs, entropies = [], []
+        for ids, mask in zip(input_ids.chunk(2), attention_mask.chunk(2), strict=True):
+            of_half, entropies_of_half, _ = score(model, ids, mask, *args, **options)
+            log_probs.append(of_half)
+            entropies.append(entropies_of_half)
+        has_entropies = options.get("compute_entropy")
+        return torch.cat(log_probs), torch.cat(entropies) if has_entropies else None, None
 
 
 def test_a_scoring_method_of_its_own(make_trainer, rollout):
     trainer = make_trainer(sharp(), OneMoreArgument, **RAGGED)
     batch = rollout(trainer)
     expected = expected_coefficients(trainer.model, batch)
-    assert expected[batch["completion_mask"].bool()].std() > 0.05
+    assert expected[valid_tokens(batch)].std() > 0.05
     torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
-    for kind in (ScoresItself, ScoresInParts):
-        with pytest.raises(RuntimeError, match="must give all rows to the base class in one call"):
-            rollout(make_trainer(sharp(), kind, **RAGGED))
-        rollout(make_trainer(sharp(), kind, token_credit="none", **RAGGED))
+
+
+@pytest.mark.parametrize("kind", [ScoresItself, ScoresInParts])
+def test_a_scoring_method_that_hides_states_needs_no_credit(make_trainer, rollout, kind):
+    with_credit = make_trainer(sharp(), kind, **RAGGED)
+    with pytest.raises(RuntimeError, match="must give all rows to the base class in one call"):
+        rollout(with_credit)
+    rollout(make_trainer(sharp(), kind, token_credit="none", **RAGGED))
 
 
 class LeavesRowsOut:
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
-        per_row = {name for name, value in batch.items() if isinstance(value, torch.Tensor) and value.ndim}
-        return {name: value[::2] if name in per_row else value for name, value in batch.items()}
+        for name, value in batch.items():
+            is_per_row = isinstance(value, torch.Tensor) and value.ndim > 0
+            if is_per_row:
+                batch[name] = value[::2]
+        return batch
 
 
 class RebuildsTheBatch:
@@ -70,12 +87,15 @@ class RebuildsTheBatch:
 
 @pytest.mark.parametrize("mixin", [LeavesRowsOut, RebuildsTheBatch])
 def test_trains_as_on_trls_trainer(make_trainer, mixin):
+    without_credit = {"token_credit": "none", "epsilon_high": 0.2}
     values = []
-    for base, kind in ((DeltaGRPOTrainer, {"token_credit": "none", "epsilon_high": 0.2}), (GRPOTrainer, TRL)):
-        trainer = make_trainer(sharp(), **RAGGED, **{**kind, "trainer_class": type("Mixed", (mixin, base), {})})
+    for base, options in ((DeltaGRPOTrainer, without_credit), (GRPOTrainer, TRL)):
+        mixed = type("Mixed", (mixin, base), {})
+        trainer = make_trainer(sharp(), **RAGGED, **{**options, "trainer_class": mixed})
         trainer.train()
         values.append([*logged(trainer, "loss"), *logged(trainer, "grad_norm")])
-    assert values[0] == pytest.approx(values[1], abs=1e-5)
+    ours, theirs = values
+    assert ours == pytest.approx(theirs, abs=1e-5)
 
 
 def test_a_model_that_cannot_be_probed_is_not_trimmed(make_trainer, caplog):
@@ -94,15 +114,15 @@ class ScoresAgain(DeltaGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
-        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        ids, mask = joined(batch, "ids"), joined(batch, "mask")
         length = batch["completion_ids"].size(1)
         with torch.no_grad():
             log_probs, *_ = self._get_per_token_logps_and_entropies(self.model, ids, mask, length)
-            expected = plain_forward(self.model, batch)[1]
-        valid = batch["completion_mask"].bool()
+            _, expected = plain_forward(self.model, batch)
+        valid = valid_tokens(batch)
+        old_log_probs = batch["old_per_token_logps"]
         torch.testing.assert_close(log_probs[valid], expected[valid], atol=2e-5, rtol=0)
-        torch.testing.assert_close(log_probs[valid], batch["old_per_token_logps"][valid], atol=2e-5, rtol=0)
+        torch.testing.assert_close(log_probs[valid], old_log_probs[valid], atol=2e-5, rtol=0)
         return batch
 
 

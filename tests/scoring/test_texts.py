@@ -17,12 +17,16 @@ def fast(model, decoder) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
 
 
-BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
-WORDS = ["▁the", "▁", "the", "▁é", "'", "s", "##s", ",", "a"]
+def numbered(words: list[str]) -> dict[str, int]:
+    return {word: number for number, word in enumerate(words)}
+
+
+BYTES = numbered(sorted(pre_tokenizers.ByteLevel.alphabet()))
+WORDS = numbered(["▁the", "▁", "the", "▁é", "'", "s", "##s", ",", "a"])
 TOKENIZERS = {
-    "bytes": fast(models.BPE({b: i for i, b in enumerate(BYTES)}, []), decoders.ByteLevel()),
-    "words": fast(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="a"), decoders.Metaspace()),
-    "word pieces": fast(models.WordPiece({w: i for i, w in enumerate(WORDS)}, unk_token="a"), decoders.WordPiece()),
+    "bytes": fast(models.BPE(BYTES, []), decoders.ByteLevel()),
+    "words": fast(models.WordLevel(WORDS, unk_token="a"), decoders.Metaspace()),
+    "word pieces": fast(models.WordPiece(WORDS, unk_token="a"), decoders.WordPiece()),
     "no decoder": tiny.tokenizer(),
 }
 
@@ -30,7 +34,8 @@ TOKENIZERS = {
 @pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
 @given(data=st.data())
 def test_token_texts_join_to_the_text(tokenizer, data):
-    ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=12))
+    token = st.integers(0, len(tokenizer) - 1)
+    ids = data.draw(st.lists(token, max_size=12))
     texts = TokenTexts(tokenizer).of_sequence(ids)
     assert len(texts) == len(ids)
     assert "".join(texts) == tokenizer.decode(ids, clean_up_tokenization_spaces=False)
@@ -39,4 +44,5 @@ def test_token_texts_join_to_the_text(tokenizer, data):
 def test_a_character_of_several_tokens_is_with_the_last():
     tokenizer = TOKENIZERS["bytes"]
     ids = tokenizer.convert_tokens_to_ids(list("Ã©âĤ¬x"))  # é and € are two and three bytes
-    assert TokenTexts(tokenizer).of_sequence(ids) == ["", "é", "", "", "€", "x"]
+    texts = TokenTexts(tokenizer).of_sequence(ids)
+    assert texts == ["", "é", "", "", "€", "x"]

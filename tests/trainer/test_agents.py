@@ -6,6 +6,7 @@ policy writes is scripted; TRL calls the tools, or not.
 import json
 import string
 
+import numpy as np
 import pytest
 from datasets import Dataset
 from tokenizers import decoders
@@ -79,8 +80,9 @@ class Scripted(DeltaGRPOTrainer):
         for ids in prompt_ids:
             chat = self._tokenizer.decode(ids)
             name = next(name for name in CONVERSATIONS if f"{name}{END}" in chat)
-            # the prompt asks for the first turn
-            turns.append(self._tokenizer(CONVERSATIONS[name][chat.count(ASKS) - 1] + END).input_ids)
+            number = chat.count(ASKS) - 1  # the prompt asks for the first turn
+            text = CONVERSATIONS[name][number] + END
+            turns.append(self._tokenizer(text).input_ids)
         return turns, None
 
 
@@ -134,12 +136,14 @@ def test_turns_that_an_environment_does_not_see(make_agent, tmp_path):
     run = read_run(tmp_path / "run")
     for group in run.groups[: len(CONVERSATIONS)]:
         name = next(name for name in CONVERSATIONS if f"user\n{name}\n" in group.prompt)
-        for c in group.completions:
-            rewards = c.step_rewards[c.step_rewards == c.step_rewards].tolist()
-            assert rewards == ([*map(float, range(1, len(CONVERSATIONS[name]))), 0.0] if name in FITS else [])
-    [line] = [line for line in verdict(run) if line[0] == "Mismatch"]
-    assert line[1].startswith("For 66.7% of completions (at most 66.7% in a step), the source gave")
-    assert line[2]
+        of_turns = [1.0, 2.0, 0.0] if name == "right" else [0.0]
+        for completion in group.completions:
+            known = ~np.isnan(completion.step_rewards)
+            rewards = completion.step_rewards[known].tolist()
+            assert rewards == (of_turns if name in FITS else [])
+    [(_, text, is_bad)] = [line for line in verdict(run) if line[0] == "Mismatch"]
+    assert text.startswith("For 66.7% of completions (at most 66.7% in a step), the source gave")
+    assert is_bad
 
 
 def test_all_conversations_with_other_numbers_end_the_run(make_agent):
@@ -185,9 +189,12 @@ def test_tools_of_turns_are_those_of_their_messages(make_agent, rollout):
     turns, conversations = responses_seen(make_agent, rollout)
     assert tools_of(turns) == list(TOOLS.values())
     for of_turns, messages in zip(tools_of(turns), conversations, strict=True):
-        of_policy = [message for message in messages if message["role"] == "assistant"]
-        calls = [message.get("tool_calls", []) for message in of_policy]
-        assert of_turns == [tuple(one["function"]["name"] for one in of_message) for of_message in calls]
+        of_messages = []
+        for message in messages:
+            if message["role"] == "assistant":
+                calls = message.get("tool_calls", [])
+                of_messages.append(tuple(call["function"]["name"] for call in calls))
+        assert of_turns == of_messages
 
 
 ANSWER = f"\n<|im_start|>user\n<tool_response>\n{call('echo')}\n</tool_response>{END}\n{ASKS}"
@@ -197,14 +204,18 @@ def conversations(prompts, trainer) -> dict:
     """A `rollout_func` on chats. Its tool writes what looks like a call."""
     encode = trainer.processing_class
     output: dict = {"prompt_ids": [], "completion_ids": [], "env_mask": [], "logprobs": None}
-    for prompt in prompts:
-        output["prompt_ids"].append(encode(f"<|im_start|>user\n{prompt[0]['content']}{END}\n{ASKS}").input_ids)
+    tool_ids = encode(ANSWER).input_ids
+    for [message] in prompts:
+        name = message["content"]
+        output["prompt_ids"].append(encode(f"<|im_start|>user\n{name}{END}\n{ASKS}").input_ids)
         ids, mask = [], []
-        for turn in CONVERSATIONS[prompt[0]["content"]]:
-            for text, is_policy in ((ANSWER, 0), (turn + END, 1)) if ids else ((turn + END, 1),):
-                tokens = encode(text).input_ids
-                ids += tokens
-                mask += [is_policy] * len(tokens)
+        for turn in CONVERSATIONS[name]:
+            if ids:
+                ids += tool_ids
+                mask += [0] * len(tool_ids)
+            turn_ids = encode(turn + END).input_ids
+            ids += turn_ids
+            mask += [1] * len(turn_ids)
         output["completion_ids"].append(ids)
         output["env_mask"].append(mask)
     return output
@@ -220,7 +231,8 @@ def test_tools_of_turns_in_conversations_of_a_rollout_func(make_agent, rollout):
     assert tools_of(turns) == list(TOOLS.values())
     page: dict = {}
     exec(shown_module("my_judge.py", "agents.md"), page)
-    costs = [[value for _, _, value in row] for row in page["turns"]([], turns)]
+    spans_of_rows = page["turns"]([], turns)
+    costs = [[value for _, _, value in spans] for spans in spans_of_rows]
     assert costs == [[-0.1, -0.1], [-0.1], [-0.2], [-0.1], [], []]
 
 
@@ -231,7 +243,9 @@ def test_a_tokenizer_without_a_parser_shows_no_tools(make_agent, rollout):
 
 def test_a_call_in_a_thought_that_the_template_opens_is_none():
     tokenizer = add_response_schema(chat_tokenizer())
+    texts = TokenTexts(tokenizer)
     turn = tokenizer(f"{call()}</think>done{END}").input_ids
-    read = TokenTexts(tokenizer)
-    assert read.tools_called(turn, tokenizer(ASKS).input_ids) == ("move",)
-    assert read.tools_called(turn, tokenizer(f"{ASKS}<think>\n").input_ids) == ()
+    plain = tokenizer(ASKS).input_ids
+    opens_a_thought = tokenizer(f"{ASKS}<think>\n").input_ids
+    assert texts.tools_called(turn, plain) == ("move",)
+    assert texts.tools_called(turn, opens_a_thought) == ()

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
@@ -50,6 +50,7 @@ SUMS = [[0.3] * 4, [0.0, 1.0, 1.0, 0.0], [], [1.0] * 3, [0.5, 0.5, 0.5, 1.0], [1
 CONTRAST = {"sum_then_normalize": {1, 4}, "normalize_then_sum": {1, 4, 5}}
 
 
+# Options of a trainer that samples dynamically, and of one that trains the same without
 CREDIT = ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": ROUNDS}, {})
 WITHOUT = {"token_credit": "none", "trim_padding": False, "epsilon_high": None}
 PLAIN = ({**CREDIT[0], **WITHOUT}, TRL)
@@ -58,25 +59,35 @@ PLAIN = ({**CREDIT[0], **WITHOUT}, TRL)
 def completion(prompt: str, number: int) -> list[int]:
     """Token ids, of many lengths; the first is the completion's number in its group, the second the environment's."""
     draw = random.Random(f"{prompt} {number}")
-    ids = [2 + number, *(draw.randrange(2, 30) for _ in range(draw.randrange(1, 9)))]
-    return ids if draw.random() < 0.2 else [*ids, 1]  # some are cut off
+    length = draw.randrange(1, 9)
+    ids = [2 + number, *(draw.randrange(2, 30) for _ in range(length))]
+    is_cut_off = draw.random() < 0.2
+    return ids if is_cut_off else [*ids, 1]
 
 
 def rollout_func(prompts, trainer):
-    row = trainer.accelerator.process_index * len(prompts)
-    completions = [completion(prompt, (row + i) % G) for i, prompt in enumerate(prompts)]
+    first_row = trainer.accelerator.process_index * len(prompts)
+    completions, masks = [], []
+    for row, prompt in enumerate(prompts, first_row):
+        ids = completion(prompt, row % G)
+        completions.append(ids)
+        masks.append([int(t != 1) for t in range(len(ids))])
     return {
         "prompt_ids": trainer.processing_class(prompts)["input_ids"],
         "completion_ids": completions,
         "logprobs": None,
-        "env_mask": [[int(t != 1) for t in range(len(ids))] for ids in completions],
+        "env_mask": masks,
         "doubled": [2 * prompt for prompt in prompts],
     }
 
 
 def tokens(prompts: list[str]) -> int:
     """How many tokens the model sampled for these prompts."""
-    return sum(len(completion(prompt, number)) - 1 for prompt in prompts for number in range(G))
+    total = 0
+    for prompt in prompts:
+        for number in range(G):
+            total += len(completion(prompt, number)) - 1
+    return total
 
 
 def kind(prompt: str) -> int:
@@ -86,7 +97,12 @@ def kind(prompt: str) -> int:
 def rewards(function: int, prompts, completion_ids, doubled, log_extra, **kwargs):
     assert doubled == [2 * prompt for prompt in prompts]
     log_extra(f"sum_{function}", [sum(ids) for ids in completion_ids])
-    return [REWARDS[kind(prompt)][function][ids[0] - 2] for prompt, ids in zip(prompts, completion_ids, strict=True)]
+    values = []
+    for prompt, ids in zip(prompts, completion_ids, strict=True):
+        of_group = REWARDS[kind(prompt)][function]
+        number = ids[0] - 2
+        values.append(of_group[number])
+    return values
 
 
 def first(**kwargs):
@@ -104,15 +120,18 @@ def texts(n: int) -> list[str]:
 
 def passes(prompts: list[str], shuffled: bool):
     """TRL's order of prompts: pass after pass, without the last ones that fill no rollout batch."""
+    n = len(prompts)
     generator = torch.Generator().manual_seed(42)
     while True:
-        order = torch.randperm(len(prompts), generator=generator).tolist() if shuffled else range(len(prompts))
-        yield from (prompts[i] for i in order[: len(prompts) // SIZE * SIZE])
+        order = torch.randperm(n, generator=generator).tolist() if shuffled else range(n)
+        for i in order[: n // SIZE * SIZE]:
+            yield prompts[i]
 
 
 def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool):
     """The prompts that are trained, and the metrics of each rollout batch, in the order of `METRICS`."""
-    order, trained, metrics = passes(prompts, shuffled), [], []
+    order = passes(prompts, shuffled)
+    trained, metrics = [], []
 
     def lacks_contrast(prompt: str) -> bool:
         return kind(prompt) not in contrast
@@ -160,11 +179,22 @@ def run(make_trainer, folder: Path, prompts: list[str], resume: str | None = Non
 def same_training(ours, theirs):
     """Weights, logs and tables of completions, bit for bit."""
     assert same_weights(ours, theirs)
-    for a, b in zip(ours.state.log_history, theirs.state.log_history, strict=True):
-        assert {name: a[name] for name in a if not is_free(name)} == {name: b[name] for name in b if not is_free(name)}
-    tables = [sorted(Path(trainer.args.output_dir, "completions").glob("*")) for trainer in (ours, theirs)]
-    for a, b in zip(*tables, strict=True):
-        assert pq.read_table(a).to_pandas().equals(pq.read_table(b).to_pandas())
+    assert bound_logs(ours) == bound_logs(theirs)
+    for our_table, their_table in zip(tables(ours), tables(theirs), strict=True):
+        assert our_table.equals(their_table)
+
+
+def tables(trainer) -> list[pd.DataFrame]:
+    folder = Path(trainer.args.output_dir, "completions")
+    return [pd.read_parquet(path) for path in sorted(folder.glob("*"))]
+
+
+def bound_logs(trainer) -> list[dict]:
+    """Without what may differ."""
+    found = []
+    for entry in trainer.state.log_history:
+        found.append({name: value for name, value in entry.items() if not is_free(name)})
+    return found
 
 
 def is_free(name: str) -> bool:
@@ -175,7 +205,16 @@ def is_free(name: str) -> bool:
 @pytest.mark.parametrize(
     ("trainers", "options"),
     [
-        (PLAIN, {**SPLIT, "num_iterations": 2, "scale_rewards": "batch", "shuffle_dataset": False, "max_steps": 6}),
+        (
+            PLAIN,
+            {
+                **SPLIT,
+                "num_iterations": 2,
+                "scale_rewards": "batch",
+                "shuffle_dataset": False,
+                "max_steps": 6,
+            },
+        ),
         (
             CREDIT,
             {
@@ -193,26 +232,29 @@ def is_free(name: str) -> bool:
 )
 def test_trains_what_a_loop_chooses(make_trainer, tmp_path, trainers, options):
     per_rollout = options.get("steps_per_generation", 1) * options.get("num_iterations", 1)
+    aggregation = options.get("multi_objective_aggregation", "sum_then_normalize")
     prompts = texts(13)
     trained, expected = brute_force(
         prompts,
         math.ceil(options["max_steps"] / per_rollout),
-        contrast=CONTRAST[options.get("multi_objective_aggregation", "sum_then_normalize")],
+        contrast=CONTRAST[aggregation],
         shuffled=options.get("shuffle_dataset", True),
     )
-    ours = run(make_trainer, tmp_path / "ours", prompts, **options, **trainers[0])
-    theirs = run(make_trainer, tmp_path / "theirs", trained, **{**options, "shuffle_dataset": False}, **trainers[1])
+    with_sampling, without = trainers
+    ours = run(make_trainer, tmp_path / "ours", prompts, **options, **with_sampling)
+    in_order = {**options, "shuffle_dataset": False}
+    theirs = run(make_trainer, tmp_path / "theirs", trained, **in_order, **without)
     same_training(ours, theirs)
-    logs = zip(*(logged(ours, f"dynamic_sampling/{name}") for name in METRICS), strict=True)
-    for values, expected_values in zip(logs, expected, strict=True):
-        assert list(values) == pytest.approx(expected_values)
+    for name, *values in zip(METRICS, *expected, strict=True):
+        assert logged(ours, f"dynamic_sampling/{name}") == pytest.approx(values), name
     assert len({rounds for rounds, *_ in expected}) > 1
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path):
     options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3, **CREDIT[0]}
-    whole = run(make_trainer, tmp_path, texts(13), **options)
-    resumed = run(make_trainer, tmp_path, texts(13), resume="checkpoint-3", **options)
+    prompts = texts(13)
+    whole = run(make_trainer, tmp_path, prompts, **options)
+    resumed = run(make_trainer, tmp_path, prompts, resume="checkpoint-3", **options)
     same_training(resumed, whole)
     taken = whole.dynamic_sampling.prompt_order.taken
     assert resumed.dynamic_sampling.prompt_order.taken == taken
@@ -223,11 +265,11 @@ def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path):
 def test_the_share_of_contrast_in_all_rounds_decides_how_many_prompts_follow(make_trainer, rollout):
     """Two groups are missing: after 6 of 8, three prompts follow; after 6 of 11, four."""
     asked = []
+    without_contrast = {f"{i}=" for i in range(6, 11)}
 
     def reward(prompts, **_):
         asked.append(len(prompts) // G)
-        numbers = [int(prompt.removesuffix("=")) for prompt in prompts]
-        return [float(i % 2) if number not in range(6, 11) else 0.0 for i, number in enumerate(numbers)]
+        return [0.0 if prompt in without_contrast else float(i % 2) for i, prompt in enumerate(prompts)]
 
     trainer = make_trainer(
         **CREDIT[0],
@@ -265,8 +307,8 @@ ANSWERS = ["the answer is 4", "so the answer is 5", "i think the answer is 6", "
 def answers(prompts, trainer) -> dict:
     """Four of unlike lengths to each prompt."""
     encode = trainer.processing_class
-    given = [ANSWERS[i % G] for i in range(len(prompts))]
-    ids = [[*encode(answer).input_ids, encode.eos_token_id] for answer in given]
+    of_group = [[*encode(answer).input_ids, encode.eos_token_id] for answer in ANSWERS]
+    ids = of_group * (len(prompts) // G)
     return {"prompt_ids": encode(prompts).input_ids, "completion_ids": ids, "logprobs": None}
 
 
@@ -276,24 +318,30 @@ def own_reward(**columns):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "weights", "trained"),
+    ("outcome", "weights", "trained", "best"),
     [
-        (math_reward, [1.0, 1.0], ["2+2=", "2+3="]),
-        (math_reward, [0.0, 1.0], ["3+5=", "4+5="]),  # which only the penalty trains
-        (own_reward, [1.0, 1.0], ["3+5=", "4+5="]),
+        (math_reward, [1.0, 1.0], ["2+2=", "2+3="], [0, 1]),
+        (math_reward, [0.0, 1.0], ["3+5=", "4+5="], [0, 0]),  # which only the penalty trains
+        (own_reward, [1.0, 1.0], ["3+5=", "4+5="], [0, 0]),
     ],
     ids=["verified", "without weight", "the user's"],
 )
-def test_a_length_penalty_is_no_contrast_of_outcomes(make_trainer, rollout, outcome, weights, trained):
+def test_a_length_penalty_is_no_contrast_of_outcomes(make_trainer, rollout, outcome, weights, trained, best):
     """Where every answer is wrong, the shortest one would win."""
-    problems = {"3+5=": "8", "4+5=": "9", "2+2=": "4", "2+3=": "5"}
+    problems = {
+        "3+5=": "8",
+        "4+5=": "9",
+        "2+2=": "4",
+        "2+3=": "5",
+    }
+    length_penalty = get_soft_overlong_punishment(max_completion_len=32, soft_punish_cache=20)
     tokenizer = tiny.tokenizer()
     tokenizer.backend_tokenizer.decoder = decoders.Fuse()  # without spaces between characters
     trainer = make_trainer(
         processing_class=tokenizer,
         train_dataset=Dataset.from_dict({"prompt": list(problems), "solution": list(problems.values())}),
         shuffle_dataset=False,
-        reward_funcs=[outcome, get_soft_overlong_punishment(max_completion_len=32, soft_punish_cache=20)],
+        reward_funcs=[outcome, length_penalty],
         reward_weights=weights,
         rollout_func=answers,
         max_completion_length=32,
@@ -302,8 +350,8 @@ def test_a_length_penalty_is_no_contrast_of_outcomes(make_trainer, rollout, outc
     batch = rollout(trainer)
     prompts = tokenizer.batch_decode(batch["prompt_ids"], skip_special_tokens=True)
     assert prompts[::G] == trained
-    best = batch["advantages"].sum(dim=1).view(2, G).argmax(dim=1).tolist()
-    assert best == ([0, 1] if trained[0] == "2+2=" else [0, 0])
+    of_groups = batch["advantages"].sum(dim=1).view(2, G)
+    assert of_groups.argmax(dim=1).tolist() == best
 
 
 class Own(DeltaGRPOTrainer):
@@ -318,28 +366,39 @@ class Own(DeltaGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
-        pairs = zip(batch["prompt_ids"], batch["prompt_mask"].bool(), strict=True)
-        given = [self.processing_class(row["prompt"]).input_ids for row in inputs]
-        assert given == [ids[mask].tolist() for ids, mask in pairs]
+        prompts = zip(inputs, batch["prompt_ids"], batch["prompt_mask"].bool(), strict=True)
+        for row, ids, mask in prompts:
+            assert self.processing_class(row["prompt"]).input_ids == ids[mask].tolist()
         return batch
 
 
 def minus_own(completions, prompts, **kwargs):
     """Rewards to which the subclass's add up to 0 where prompts are of even length."""
-    return [-float(i % G) * (len(prompt) % 2 == 0) for i, prompt in enumerate(prompts)]
+    values = []
+    for i, prompt in enumerate(prompts):
+        is_even = len(prompt) % 2 == 0
+        values.append(-float(i % G) if is_even else 0.0)
+    return values
 
 
 @pytest.mark.parametrize("dynamic_sampling", [True, False])
 def test_a_subclass_s_rewards_and_its_inputs(make_trainer, dynamic_sampling):
-    options = {"dynamic_sampling": dynamic_sampling, "reward_funcs": minus_own, "max_steps": 3}
-    trainer = make_trainer(trainer_class=Own, train_dataset=Dataset.from_dict({"prompt": texts(24)}), **options)
+    trainer = make_trainer(
+        trainer_class=Own,
+        train_dataset=Dataset.from_dict({"prompt": texts(24)}),
+        dynamic_sampling=dynamic_sampling,
+        reward_funcs=minus_own,
+        max_steps=3,
+    )
     trainer.train()
     # the mean of a group that has contrast is 1.5; by chance, one of two or both have
-    assert logged(trainer, "reward") == ([1.5] * 3 if dynamic_sampling else [0.75, 1.5, 0.75])
+    expected = [1.5, 1.5, 1.5] if dynamic_sampling else [0.75, 1.5, 0.75]
+    assert logged(trainer, "reward") == expected
     assert min(logged(trainer, "grad_norm")) > 0
     if dynamic_sampling:
         assert max(logged(trainer, "dynamic_sampling/rounds")) > 0
-        assert trainer.rewarded == G * sum(logged(trainer, "dynamic_sampling/prompts"))  # each once
+        sampled = G * sum(logged(trainer, "dynamic_sampling/prompts"))
+        assert trainer.rewarded == sampled  # each once
 
 
 class Game:

@@ -13,7 +13,8 @@ PACKAGE = Path(documented.__file__).parents[1] / "delta_trl"
 def test_the_page_shows_every_file_that_a_rollout_batch_enters(make_trainer, rollout):
     trainer = make_trainer(num_iterations=2, per_device_train_batch_size=4, steps_per_generation=2)
     rollout(trainer)  # asks the model what may be cut off
-    inputs, entered = next(iter(trainer.get_train_dataloader())), set()
+    inputs = next(iter(trainer.get_train_dataloader()))
+    entered = set()
 
     def trace(frame, event, argument):
         path = Path(frame.f_code.co_filename)
@@ -25,5 +26,7 @@ def test_the_page_shows_every_file_that_a_rollout_batch_enters(make_trainer, rol
         trainer._generate_and_score_completions(inputs)
     finally:
         sys.setprofile(None)
-    page = Path("CONTRIBUTING.md").read_text().split("### The way of a token's credit")[1].split("\nDependencies")[0]
-    assert {path for path in re.findall(r"`([a-z_/]+\.py)`", page) if not path.startswith("tests/")} == entered
+    _, after_title = Path("CONTRIBUTING.md").read_text().split("### The way of a token's credit")
+    section, *_ = after_title.split("\nDependencies")
+    shown = re.findall(r"`([a-z_/]+\.py)`", section)
+    assert {path for path in shown if not path.startswith("tests/")} == entered

@@ -20,11 +20,12 @@ from delta_trl.credit import Selected
 )
 def test_name_paper_and_rule(make_trainer, tmp_path, rule, name, paper, said):
     make_trainer(token_credit=rule).create_model_card(model_name="tiny")
-    found = ModelCard.load(tmp_path / "run" / "README.md")
-    assert f"trained with {name}, a method introduced in" in found.text
-    assert re.findall(r"eprint\s*= \{arXiv:(.*)\}", found.text) == [paper]
-    assert f"## Token credit\n\n{said}" in found.text
-    assert ("delta" in found.data.tags) is (paper == "2605.21467")
+    card = ModelCard.load(tmp_path / "run" / "README.md")
+    assert f"trained with {name}, a method introduced in" in card.text
+    cited = re.findall(r"eprint\s*= \{arXiv:(.*)\}", card.text)
+    assert cited == [paper]
+    assert f"## Token credit\n\n{said}" in card.text
+    assert ("delta" in card.data.tags) is (name == "DelTA")
 
 
 def test_tags_and_name_of_a_subclass(make_trainer):

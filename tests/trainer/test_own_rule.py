@@ -14,6 +14,7 @@ from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.hidden_states import HiddenStates
 from delta_trl.credit.rule import TokenCreditError, uniform
+from delta_trl.files import read_json
 from delta_trl.report import read_run
 from delta_trl.trainer.credit_rule import choose_rule
 
@@ -34,8 +35,11 @@ def example(name: str, module: str = "my_credit", **options) -> TokenCredit:
 
 def test_the_documented_rule_keeps_the_most_uncertain_tokens():
     """Of four and of three tokens, each fraction rounded up."""
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
-    entropies = torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.0, 0.5, 0.1, 9.0]])
+    of_four = [0.1, 0.4, 0.2, 0.3]
+    of_three = [0.0, 0.5, 0.1]
+    padding = 9.0
+    entropies = torch.tensor([of_four, [*of_three, padding]])
+    mask = entropies != padding
     tokens = Tokens(mask, mask, torch.ones(2), entropies=entropies)
     credit = example("Entropy", fraction=0.3).of_rollout(tokens)
     assert credit.weights.tolist() == [0, 1, 0, 1, 0, 1, 0]
@@ -48,54 +52,65 @@ def test_a_rule_in_python_gives_the_coefficients_that_train(make_trainer, rollou
     valid = valid_tokens(batch)
     coefficients = batch["token_coefficients"]
     with torch.no_grad():
-        expected = 1 - plain_forward(trainer.model, batch)[1][valid]
-    torch.testing.assert_close(coefficients[valid], expected / expected.mean(), atol=1e-5, rtol=0)
+        _, log_probs = plain_forward(trainer.model, batch)
+    raw = 1 - log_probs[valid]
+    torch.testing.assert_close(coefficients[valid], raw / raw.mean(), atol=1e-5, rtol=0)
     assert not coefficients[~valid].any()
+
     metrics = trainer._metrics["train"]
-    assert metrics["credit/raw_mean"] == pytest.approx([expected.mean().item()])
-    trains = coefficients[valid & (batch["advantages"] != 0)]
-    assert metrics["credit/coefficient_mean"] == pytest.approx([trains.mean().item()])
+    assert metrics["credit/raw_mean"] == pytest.approx([raw.mean().item()])
+    trains = valid & (batch["advantages"] != 0)
+    mean_of_trained = coefficients[trains].mean().item()
+    assert metrics["credit/coefficient_mean"] == pytest.approx([mean_of_trained])
 
 
 # Two groups, of which the second one has no contrast
-MASK = torch.tensor([[1] * 5, [1] * 5, [1, 1, 1, 0, 0], [1] * 5])
+MASK = torch.ones(4, 5)
+MASK[2, 3:] = 0
 ADVANTAGES = torch.tensor([1.0, -1.0, 0.0, 0.0])
 GROUPS = torch.tensor([0, 0, 1, 1])
 
 
 def test_entropy_by_sign():
-    torch.manual_seed(0)
-    entropies = torch.rand(4, 5, dtype=torch.float64)
-    tokens = Tokens(MASK, MASK, ADVANTAGES, groups=GROUPS, entropies=entropies.float())
-    credit = example("EntropyBySign", "my_signals", winners=0.8, losers=0.3).of_rollout(tokens)
-    relative = entropies[:2] / entropies[:2].mean() - 1
-    expected = 1 + torch.tensor([[0.8], [0.3]]) * relative
-    torch.testing.assert_close(credit.weights[:10].double(), (expected / expected.mean()).flatten(), atol=1e-5, rtol=0)
+    entropies = torch.rand(4, 5)
+    tokens = Tokens(MASK, MASK, ADVANTAGES, groups=GROUPS, entropies=entropies)
+    rule = example("EntropyBySign", "my_signals", winners=0.8, losers=0.3)
+    credit = rule.of_rollout(tokens)
+
+    of_group = entropies[:2].double()
+    relative = of_group / of_group.mean() - 1
+    winner = 1 + 0.8 * relative[0]
+    loser = 1 + 0.3 * relative[1]
+    raw = torch.cat([winner, loser])
+    torch.testing.assert_close(credit.weights[:10].double(), raw / raw.mean(), atol=1e-5, rtol=0)
 
 
 def test_spans_weigh_by_their_distance_from_the_other_side():
     """Against plain loops in float64. A prefix that both sides share, in the same states, gets nothing."""
-    torch.manual_seed(0)
     hidden = torch.randn(18, 6)
     hidden[5:7] = hidden[0:2]
     tokens = Tokens(MASK, MASK, ADVANTAGES, groups=GROUPS, hidden=HiddenStates([hidden]))
-    rule = example("SpanDistance", "my_signals", span=2)
-    credit = rule.of_rollout(tokens)
-    directions = torch.randn(6, 16, generator=torch.Generator().manual_seed(0)).double()
-    projected = np.asarray(hidden.double() @ directions)
-    spans = {side: [projected[side + i : side + min(i + 2, 5)] for i in (0, 2, 4)] for side in (0, 5)}
+    credit = example("SpanDistance", "my_signals", span=2).of_rollout(tokens)
 
-    def distance(one: np.ndarray, other: np.ndarray) -> float:
-        ends = [np.stack([part.min(axis=0), part.max(axis=0)]) for part in (one, other)]  # two quantiles
-        return float(np.linalg.norm(ends[0] - ends[1]))
+    directions = torch.randn(6, 16, generator=torch.Generator().manual_seed(0))
+    projected = hidden.double() @ directions.double()
+    of_winner, of_loser = projected[:5].split(2), projected[5:10].split(2)
 
-    expected = []
-    for side, others in ((0, 5), (5, 0)):
-        for span in spans[side]:
-            expected += [min(distance(span, other) for other in spans[others])] * len(span)
-    expected = np.array(expected) / np.mean(expected)
-    np.testing.assert_allclose(credit.weights[:10].numpy(), expected, atol=1e-4)
-    assert credit.weights[[0, 1, 5, 6]].abs().max() < 1e-5
+    def two_quantiles(span: torch.Tensor) -> torch.Tensor:
+        return torch.stack([span.amin(dim=0), span.amax(dim=0)])
+
+    def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+        return (two_quantiles(one) - two_quantiles(other)).norm().item()
+
+    raw = []
+    for spans, others in ((of_winner, of_loser), (of_loser, of_winner)):
+        for span in spans:
+            nearest = min(distance(span, other) for other in others)
+            raw += [nearest] * len(span)
+    expected = np.array(raw) / np.mean(raw)
+    np.testing.assert_allclose(credit.weights[:10], expected, atol=1e-4)
+    shared_prefix = credit.weights[[0, 1, 5, 6]]
+    assert shared_prefix.abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("name", ["EntropyBySign", "SpanDistance"])
@@ -121,8 +136,8 @@ def write_recipe(folder: Path) -> str:
 
 def check_run(folder: Path) -> None:
     """Of two processes, see tests/distributed."""
-    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
-    [credited] = [entry for entry in history if "credit/raw_mean" in entry]
+    state = read_json(folder / "trainer_state.json")
+    [credited] = [entry for entry in state["log_history"] if "credit/raw_mean" in entry]
     assert credited["credit/coefficient_mean"] == pytest.approx(1)
     assert credited["credit/extra_forward_passes"] == 0
     assert credited["credit/raw_mean"] > 1
@@ -175,20 +190,25 @@ class Both(TokenCredit):
 
 def test_a_rule_may_credit_rollouts_and_micro_batches(make_trainer):
     """TRL shuffles rows between the hooks: advantages stay with their responses, weighted by the first hook."""
+
+    def reward(completions, **_):
+        values = [i / 7 for i in range(len(completions))]
+        values[3] = None
+        return values
+
+    def of_tokens(ids, advantages) -> set[tuple[int, float]]:
+        return set(zip(ids.tolist(), advantages.tolist(), strict=True))
+
     rule = Both()
-    trainer = make_trainer(
-        steps_per_generation=2,
-        max_steps=1,
-        reward_funcs=lambda completions, **_: [None if i == 3 else i / 7 for i in range(len(completions))],
-        token_credit=rule,
-    )
-    trainer.train()
+    make_trainer(steps_per_generation=2, max_steps=1, reward_funcs=reward, token_credit=rule).train()
     rollout, micro_batch = rule.rollout, rule.micro_batch
+
     assert rollout.rewards[rollout.row == 3].isnan().all()
     assert torch.equal(rollout.group, rollout.row // 4)
-    weighted = zip(rollout.ids.tolist(), (rollout.advantages * (1 + rollout.row)).tolist(), strict=True)
-    assert {*zip(micro_batch.ids.tolist(), micro_batch.advantages.tolist(), strict=True)} < {*weighted}
-    assert micro_batch.log_probs.shape == micro_batch.entropies.shape == micro_batch.ids.shape
+    weighted = rollout.advantages * (1 + rollout.row)
+    assert of_tokens(micro_batch.ids, micro_batch.advantages) < of_tokens(rollout.ids, weighted)
+    assert micro_batch.log_probs.shape == micro_batch.ids.shape
+    assert micro_batch.entropies.shape == micro_batch.ids.shape
     with pytest.raises(RuntimeError, match="of_micro_batch"):
         _ = micro_batch.hidden
 
@@ -206,27 +226,39 @@ class Draws(TokenCredit):
 
 def test_each_rollout_batch_has_random_numbers_of_its_own(make_trainer):
     """Also where all completions are equal; a run with the same seed repeats them."""
-    runs = []
-    for seed in (0, 0, 1):
+    equal = {"rollout_func": rollout_of(lambda i: [5, 6, 1])}
+
+    def drawn(seed: int) -> list[tuple[float, ...]]:
         rule = Draws()
-        make_trainer(token_credit=rule, seed=seed, max_steps=3, rollout_func=rollout_of(lambda i: [5, 6, 1])).train()
-        runs.append([tuple(drawn.tolist()) for drawn in rule.drawn])
-    assert runs[0] == runs[1]
-    assert len({*runs[0], *runs[2]}) == 6
+        make_trainer(token_credit=rule, seed=seed, max_steps=3, **equal).train()
+        return [tuple(numbers.tolist()) for numbers in rule.drawn]
+
+    with_seed_0 = drawn(seed=0)
+    assert drawn(seed=0) == with_seed_0
+    assert len({*with_seed_0, *drawn(seed=1)}) == 6
 
 
 class Everything(TokenCredit):
     needs_hidden_states = False
 
     def of_rollout(self, tokens):
-        outputs = [tokens.entropies, tokens.log_probs]
+        entropies, log_probs = tokens.entropies, tokens.log_probs
         hidden = torch.cat([chunk for _, chunk in tokens.hidden.chunks()])
-        self.seen = [*outputs, hidden, tokens.head.logits(hidden)[0]]
+        logits, *_ = tokens.head.logits(hidden)
+        self.seen = [entropies, log_probs, hidden, logits]
         self.passes = tokens.policy.forward_passes
         assert tokens.old_log_probs is tokens.log_probs
 
 
-@pytest.mark.parametrize(("steps", "announced", "needed"), [(1, True, 1), (1, False, 2), (2, True, 0), (2, False, 1)])
+@pytest.mark.parametrize(
+    ("steps", "announced", "needed"),
+    [
+        (1, True, 1),
+        (1, False, 2),
+        (2, True, 0),
+        (2, False, 1),
+    ],
+)
 def test_everything_is_fetched_in_one_pass(make_trainer, rollout, steps, announced, needed):
     """
     None where TRL scores the batch and hidden states are announced; a rule that returns None changes nothing. Asked
@@ -255,8 +287,10 @@ class AfterEquals(TokenCredit):
 
     def _credit(self, tokens) -> Credit:
         self.calls += 1
-        is_sign = tokens.padded(tokens.ids) == tokens.tokenizer.convert_tokens_to_ids("=")
-        return Credit(1 + tokens.flat(is_sign.cumsum(1) > 0).float(), {"calls": self.calls})
+        sign = tokens.tokenizer.convert_tokens_to_ids("=")
+        is_sign = tokens.padded(tokens.ids) == sign
+        comes_after = tokens.flat(is_sign.cumsum(1) > 0)
+        return Credit(1 + comes_after.float(), {"calls": self.calls})
 
 
 class AfterEqualsInRollout(AfterEquals):
@@ -278,24 +312,37 @@ def test_a_rule_has_the_tokenizer_in_training(make_trainer, rule):
 
 def test_a_rule_has_the_tokenizer_without_training(tmp_path):
     """In `explain` and `audit`."""
-    tiny.save(tmp_path / "model")
-    texts = [("1=1", 1.0, [1, 2, 2]), ("111", 0.0, [1, 1, 1])]
-    rows = [{"prompt": "1", "completion": text, "reward": reward, "marks": [[0, 1]]} for text, reward, _ in texts]
-    data = tmp_path / "data.jsonl"
-    data.write_text("\n".join(map(json.dumps, rows)))
-    rule = f"--token_credit={__name__}.AfterEqualsInRollout"
-    model = f"--model_name_or_path={tmp_path / 'model'}"
-    expected = {text: weights for text, _, weights in texts}
+    model, data = tmp_path / "model", tmp_path / "data.jsonl"
+    tiny.save(model)
+    right = {"prompt": "1", "completion": "1=1", "reward": 1.0, "marks": [[0, 1]]}
+    wrong = {"prompt": "1", "completion": "111", "reward": 0.0, "marks": [[0, 1]]}
+    data.write_text(f"{json.dumps(right)}\n{json.dumps(wrong)}")
+    rule = f"{__name__}.AfterEqualsInRollout"
+    options = [f"--model_name_or_path={model}", f"--token_credit={rule}"]
 
-    assert main(["explain", model, rule, f"--data={data}", f"--output_dir={tmp_path / 'explained'}"]) == 0
-    [group] = read_run(tmp_path / "explained").groups
-    assert {"".join(c.tokens).replace(" ", ""): list(c.coefficients) for c in group.completions} == expected
+    def weights(completions) -> dict[str, list[float]]:
+        """By the completion's text."""
+        found = {}
+        for tokens, of_tokens in completions:
+            text = "".join(tokens).replace(" ", "")
+            found[text] = list(of_tokens)
+        return found
 
-    assert main(["audit", model, rule, f"--benchmarks={data}", f"--output_dir={tmp_path / 'audited'}"]) == 0
-    lines = map(json.loads, (tmp_path / "audited" / "scores.jsonl").read_text().splitlines())
-    assert {
-        "".join(line["tokens"]).replace(" ", ""): line["scores"][rule.partition("=")[2]] for line in lines
-    } == expected
+    expected = {
+        "1=1": [1, 2, 2],
+        "111": [1, 1, 1],
+    }
+
+    explained = tmp_path / "explained"
+    assert main(["explain", *options, f"--data={data}", f"--output_dir={explained}"]) == 0
+    [group] = read_run(explained).groups
+    assert weights((c.tokens, c.coefficients) for c in group.completions) == expected
+
+    audited = tmp_path / "audited"
+    assert main(["audit", *options, f"--benchmarks={data}", f"--output_dir={audited}"]) == 0
+    lines = (audited / "scores.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert weights((record["tokens"], record["scores"][rule]) for record in records) == expected
 
 
 # --- mistakes ---
@@ -306,20 +353,23 @@ class Returns(TokenCredit):
         self.returns = returns
 
     def of_rollout(self, tokens):
-        return self.returns(tokens)
+        return self.returns
 
 
-TOKENS = Tokens(torch.zeros(2, 2).long(), torch.ones(2, 2), torch.tensor([1.0, -1.0]))
+def check(returned, advantages=(1.0, -1.0)) -> Credit:
+    """What a rule returned for two responses of two tokens."""
+    tokens = Tokens(torch.zeros(2, 2).long(), torch.ones(2, 2), torch.tensor(advantages))
+    return checked_credit(Returns(returned), "of_rollout", tokens)
 
 
 def test_weights_that_reverse_tokens_are_warned_of():
     with pytest.warns(UserWarning, match=r"Returns\.of_rollout returned negative weights"):
-        checked_credit(Returns(lambda tokens: Credit(-torch.ones(len(tokens)))), "of_rollout", TOKENS)
+        check(Credit(-torch.ones(4)))
 
 
 def test_weights_that_train_nothing_are_warned_of():
     with pytest.warns(UserWarning, match=r"Returns\.of_rollout returned weights that are all 0"):
-        checked_credit(Returns(lambda tokens: Credit(torch.zeros(len(tokens)))), "of_rollout", TOKENS)
+        check(Credit(torch.zeros(4)))
 
 
 def metric(value) -> Credit:
@@ -342,12 +392,12 @@ def metric(value) -> Credit:
 )
 def test_what_cannot_be_trained_with_is_named(returned, message):
     with pytest.raises(TokenCreditError, match=f"Returns.of_rollout.*{message}"):
-        checked_credit(Returns(lambda _: returned), "of_rollout", TOKENS)
+        check(returned)
 
 
 def test_advantages_of_a_rule_are_weights_where_the_response_has_an_advantage():
-    tokens = Tokens(torch.zeros(2, 2).long(), torch.ones(2, 2), torch.tensor([-2.0, 0.0]))
-    credit = checked_credit(Returns(lambda _: Credit(advantages=torch.tensor([1.0, -4, 3, 0]))), "of_rollout", tokens)
+    returned = Credit(advantages=torch.tensor([1.0, -4, 3, 0]))
+    credit = check(returned, advantages=(-2.0, 0.0))
     assert credit.weights.tolist() == [-0.5, 2, 1, 1]
     assert credit.advantages.tolist() == [1, -4, 3, 0]
 
@@ -364,9 +414,11 @@ class WithTeacher(GRPOTrainer):
 
     def _compute_loss(self, model, inputs):
         loss = super()._compute_loss(model, inputs)
-        ids, mask = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        completion_length = inputs["completion_ids"].size(1)
         with torch.no_grad():
-            self._get_per_token_logps_and_entropies(self.model, ids, mask, inputs["completion_ids"].size(1), len(ids))
+            self._get_per_token_logps_and_entropies(self.model, ids, mask, completion_length, len(ids))
         return loss
 
 
@@ -375,9 +427,9 @@ class Distilled(DeltaGRPOTrainer, WithTeacher):
 
 
 def test_a_later_scoring_call_is_not_the_policy_s(make_trainer):
-    trainer = make_trainer(trainer_class=Distilled, token_credit=Counts())
-    trainer.train()
-    assert trainer.token_credit.micro_batches == trainer.state.global_step == 2
+    rule = Counts()
+    make_trainer(trainer_class=Distilled, token_credit=rule, max_steps=2).train()
+    assert rule.micro_batches == 2
 
 
 class GivesAll(TokenCredit):
@@ -390,6 +442,7 @@ class GivesAll(TokenCredit):
 
 
 def test_a_rule_that_credits_rows_which_it_does_not_read_is_refused(make_trainer, rollout):
-    equal = {"reward_funcs": lambda completions, **_: [float(i % 2) * (i < 4) for i in range(len(completions))]}
+    rewards = [0.0, 1.0, 0.0, 1.0] + [0.0] * 4  # the second group's are equal
+    trainer = make_trainer(token_credit=GivesAll(), num_iterations=2, reward_funcs=lambda **_: rewards)
     with pytest.raises(TokenCreditError, match=r"GivesAll\(\) gives advantages .* `reads_all_rows` has to be True"):
-        rollout(make_trainer(token_credit=GivesAll(), num_iterations=2, **equal))
+        rollout(trainer)

@@ -74,7 +74,8 @@ def test_what_is_a_reward_is_taken(kind):
     async def given(**kwargs):
         return kind([1.0] + [0.0] * 5 + [math.nan] * 2)
 
-    taken = asyncio.run(explain_failures(given, "mine")(completions=["a"] * 8))
+    func = explain_failures(given, "mine")
+    taken = asyncio.run(func(completions=["a"] * 8))
     assert taken == [1.0] + [0.0] * 5 + [None] * 2
 
 
@@ -108,10 +109,11 @@ def test_batches_without_rewards_count_in_a_row():
     """Two, one with a reward, two, and a third one: only then there are three in a row."""
     watch = RewardWatch()
     watch.refuses = True
-    for value in (math.nan, math.nan, 1.0, math.nan, math.nan):
-        watch.observe(["mine"], torch.full((4, 1), value), has_contrast=False)
+    rewards, without = torch.ones(4, 1), torch.full((4, 1), math.nan)
+    for batch in (without, without, rewards, without, without):
+        watch.observe(["mine"], batch, has_contrast=False)
     with pytest.raises(UsageError, match="3 batches in a row"):
-        watch.observe(["mine"], torch.full((4, 1), math.nan), has_contrast=False)
+        watch.observe(["mine"], without, has_contrast=False)
 
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
@@ -131,7 +133,8 @@ def test_groups_with_contrast(first, second, weights, aggregation):
         num_generations=4, reward_weights=torch.tensor(weights), multi_objective_aggregation=aggregation
     )
     rewards = torch.tensor([first, second]).T
-    assert stands_out(trainer, rewards).view(2, 4).any(dim=1).tolist() == [False, True]
+    of_groups = stands_out(trainer, rewards).view(2, 4)
+    assert of_groups.any(dim=1).tolist() == [False, True]
 
 
 def test_small_differences_of_large_rewards_train_as_in_grpo(make_trainer):
@@ -171,8 +174,9 @@ def test_equal_sums_have_no_contrast_however_they_round(functions, size):
     )
     rewards = torch.tensor(terms.reshape(-1, functions) * 0.1, dtype=torch.float32)
     assert not stands_out(trainer, rewards).any()
-    rewards[::size, 0] += 0.001
-    assert stands_out(trainer, rewards).view(-1, size)[:, 0].all()
+    is_first = torch.arange(len(rewards)) % size == 0
+    rewards[is_first, 0] += 0.001
+    assert stands_out(trainer, rewards)[is_first].all()
 
 
 def test_rewards_of_environments_may_be_asked_without_completions():

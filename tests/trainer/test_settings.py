@@ -31,7 +31,8 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     assert not (tmp_path / "run" / "training_settings.json").exists()
     trainer.train()
     record = seen[0]
-    assert record == read(tmp_path / "run") == read(tmp_path / "run" / "checkpoint-1")
+    assert record == read(tmp_path / "run")
+    assert record == read(tmp_path / "run" / "checkpoint-1")
     expected = {
         "rewards": [["reward", 1.0], ["reward", 1.0]],  # two of one name
         "rows": len(trainer.train_dataset),
@@ -39,7 +40,9 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     }
     assert {name: record[name] for name in expected} == expected
     assert "lambda_max=1.5" in record["token_credit"]
-    assert (record["arguments"]["learning_rate"], record["arguments"]["epsilon_high"]) == (2e-4, 0.28)
+    arguments = record["arguments"]
+    assert arguments["learning_rate"] == 2e-4
+    assert arguments["epsilon_high"] == 0.28
     assert record["versions"]["delta_trl"] == __version__
     text = json.dumps(record)
     assert "hf_secret" not in text

@@ -50,8 +50,11 @@ def kept(trainer) -> list[dict]:
     """The rollout batches that a trainer will generate, each with what was known at its time."""
     batches, rewarded = [], []
     calculate = trainer._calculate_rewards
-    trainer._calculate_rewards = lambda *call: rewarded.append(call[3]) or calculate(*call)
     generate = trainer._generate_and_score_completions
+
+    def note(inputs, prompts, completions, completion_ids):
+        rewarded.append(completion_ids)
+        return calculate(inputs, prompts, completions, completion_ids)
 
     def keep(inputs):
         batch = generate(inputs)
@@ -71,14 +74,18 @@ def kept(trainer) -> list[dict]:
         batches.append(batch | known)
         return batch
 
+    trainer._calculate_rewards = note
     trainer._generate_and_score_completions = keep
     return batches
 
 
 def records(output_dir: Path) -> dict[int, list[dict]]:
-    tables = {step: pq.read_table(file) for step, file in recorded_files(output_dir).items()}
-    assert all(table.schema.equals(COMPLETIONS) for table in tables.values())
-    return {step: table.to_pylist() for step, table in tables.items()}
+    found = {}
+    for step, file in recorded_files(output_dir).items():
+        table = pq.read_table(file)
+        assert table.schema.equals(COMPLETIONS)
+        found[step] = table.to_pylist()
+    return found
 
 
 # --- what is recorded ---
@@ -108,12 +115,13 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
         for i, (row, ids) in enumerate(zip(recorded[batch["step"]], batch["ids"], strict=True)):
             n = len(ids)
             first, second = (values[i] for values in batch["rewards"])
+            turns = [1, 1, 0, 2, 2, 0, 3] if "tool_mask" in batch else [1] * n
             expected = {
                 "step": batch["step"],
                 "prompt_index": i // 4,
                 "completion": batch["texts"][i],
                 "token_ids": batch["completion_ids"][i][:n].tolist(),
-                "turns": [1, 1, 0, 2, 2, 0, 3] if "tool_mask" in batch else [1] * n,
+                "turns": turns,
                 "advantage": pytest.approx(advantages[i]),
                 "reward": pytest.approx(np.nansum([first, 0.5 * second])),
                 "rewards": [("reward_letters", first), ("length", None if i == 1 else second)],
@@ -209,8 +217,9 @@ def test_shaded_tokens_for_wandb(monkeypatch):
     """Of W&B as far as it is used here: it is not installed."""
     logged = []
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Html=str, log=logged.append))
-    rows = [runs.completion(["a", "b"], coefficients=[0.5, 1.1]), runs.completion([])]
-    track(rows, 3, ["wandb", "tensorboard"])
+    of_two_tokens = runs.completion(["a", "b"], coefficients=[0.5, 1.1])
+    empty = runs.completion([])
+    track([of_two_tokens, empty], 3, ["wandb", "tensorboard"])
     [entry] = logged
     assert entry["train/global_step"] == 3
     assert entry["token_credit"].count('class="tokens"') == 2
@@ -219,8 +228,12 @@ def test_shaded_tokens_for_wandb(monkeypatch):
 
 def test_shaded_tokens_for_trackio(make_trainer, tmp_path):
     """A training that reports to it, and the page that it keeps."""
-    folder = Path(os.environ["TRACKIO_DIR"])
-    options = {"report_to": "trackio", "project": "p", "log_token_credit": 1, "log_token_credit_completions": 4}
-    make_trainer(**options, max_steps=1).train()
-    [page] = folder.rglob("*.html")
+    make_trainer(
+        report_to="trackio",
+        project="p",
+        log_token_credit=1,
+        log_token_credit_completions=4,
+        max_steps=1,
+    ).train()
+    [page] = Path(os.environ["TRACKIO_DIR"]).rglob("*.html")
     assert page.read_text().count('class="tokens"') == 4

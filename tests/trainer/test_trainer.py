@@ -53,19 +53,23 @@ def test_loss_gradient_is_the_papers(make_trainer, rollout):
     assert ((ratio != clipped) & batch["completion_mask"].bool()).any()
     A = response_advantages(batch)[:, None]
     surrogate = coefficients * torch.min(ratio * A, clipped * A)
-    (-(surrogate * batch["completion_mask"]).sum() / batch["completion_mask"].sum()).backward()
+    mask = batch["completion_mask"]
+    loss = -(surrogate * mask).sum() / mask.sum()
+    loss.backward()
     for grad, parameter in zip(ours, trainer.model.parameters(), strict=True):
         torch.testing.assert_close(grad, parameter.grad, rtol=1e-4, atol=1e-7)
 
 
 def test_no_credit_is_grpo_bit_for_bit(make_trainer):
-    trainers = []
-    for options in ({"token_credit": "none", "trim_padding": False}, TRL):
-        trainers.append(make_trainer(**options, steps_per_generation=2, max_steps=4, epsilon_high=0.28))
-        trainers[-1].train()
-    assert logged(trainers[0], "loss") == logged(trainers[1], "loss")
-    assert same_weights(*trainers)
-    assert not any(key.startswith("credit/") for entry in trainers[0].state.log_history for key in entry)
+    options = {"steps_per_generation": 2, "max_steps": 4, "epsilon_high": 0.28}
+    ours = make_trainer(token_credit="none", trim_padding=False, **options)
+    ours.train()
+    theirs = make_trainer(**TRL, **options)
+    theirs.train()
+    assert logged(ours, "loss") == logged(theirs, "loss")
+    assert same_weights(ours, theirs)
+    for entry in ours.state.log_history:
+        assert not any(name.startswith("credit/") for name in entry)
 
 
 def test_a_plain_grpo_config_trains_with_delta(make_trainer, caplog):
@@ -80,12 +84,17 @@ def test_a_plain_grpo_config_trains_with_delta(make_trainer, caplog):
 @pytest.mark.parametrize(("aggregation", "scale"), [("sum_then_normalize", "batch"), ("normalize_then_sum", "group")])
 def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation, scale):
     """A reward at its group's mean has one of 1e-8 or so, which would count it as a winner or a loser."""
-    first, second = [0.7, 0.6, 1.0, 0.1, 0.0, 0.7, 0.6, None], [0.1] * 4 + [0.5] * 3 + [None]
-    funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
-    options = {"multi_objective_aggregation": aggregation, "scale_rewards": scale, "reward_funcs": funcs}
+    first = [0.7, 0.6, 1.0, 0.1, 0.0, 0.7, 0.6, None]
+    second = [0.1] * 4 + [0.5] * 3 + [None]
+    options = {
+        "multi_objective_aggregation": aggregation,
+        "scale_rewards": scale,
+        "reward_funcs": [lambda **_: list(first), lambda **_: list(second)],
+    }
     ours = response_advantages(rollout(make_trainer(**options)))
     theirs = rollout(make_trainer(**options, **TRL))["advantages"]
-    assert ours[1] == 0 != theirs[1]
+    assert ours[1] == 0
+    assert theirs[1] != 0
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
@@ -107,23 +116,35 @@ def test_the_policy_is_scored_once(make_trainer, rollout, monkeypatch, tmp_path,
     tiny.model().save_pretrained(tmp_path / "model")  # TRL loads the reference model from the policy's path
     trainer = make_trainer(str(tmp_path / "model"), Compared, **options)
     rollout(trainer)  # asks the model first what may be trimmed
-    scored, score = [], GRPOTrainer._get_per_token_logps_and_entropies
-    monkeypatch.setattr(
-        GRPOTrainer, "_get_per_token_logps_and_entropies", lambda *a, **kw: scored.extend(a[2]) or score(*a, **kw)
-    )
+    scored = []
+    score = GRPOTrainer._get_per_token_logps_and_entropies
+
+    def scoring(self, model, ids, *args, **kwargs):
+        scored.extend(ids)
+        return score(self, model, ids, *args, **kwargs)
+
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", scoring)
     batch = rollout(trainer)
-    assert len(scored) == len(batch["advantages"]) * (2 if trainer.beta else 1)
+    models = 2 if trainer.beta else 1
+    assert len(scored) == len(batch["advantages"]) * models
     assert trainer._metrics["train"]["credit/extra_forward_passes"] == [passes] * 2
 
 
 def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monkeypatch):
     """float32 weights under bfloat16 autocast: states are kept in bfloat16, half the memory."""
-    seen, of_rollout = [], DelTA.of_rollout
-    monkeypatch.setattr(DelTA, "of_rollout", lambda self, tokens: seen.append(tokens) or of_rollout(self, tokens))
+    seen = []
+    of_rollout = DelTA.of_rollout
+
+    def note(self, tokens):
+        seen.append(tokens)
+        return of_rollout(self, tokens)
+
+    monkeypatch.setattr(DelTA, "of_rollout", note)
     rollout(make_trainer(**MISALIGNED, bf16=True))
-    kept = seen[0].hidden
+    [tokens] = seen
+    kept = tokens.hidden
     assert {block.dtype for block in kept.blocks} == {torch.bfloat16}
-    assert kept.shape[0] == len(seen[0])
+    assert kept.shape[0] == len(tokens)
 
 
 # --- options and batches it must live with ---
@@ -149,14 +170,18 @@ WITHOUT_CONTRAST = {
 
 @pytest.mark.parametrize("name", [*OPTIONS, *WITHOUT_CONTRAST])
 def test_every_option_trains_unless_it_leaves_no_contrast(make_trainer, name):
-    trainer = make_trainer(trainer_class=Compared, **(OPTIONS | WITHOUT_CONTRAST)[name])
+    options = {**OPTIONS, **WITHOUT_CONTRAST}[name]
+    trainer = make_trainer(trainer_class=Compared, **options)
     before = parameters_to_vector(trainer.model.parameters())
     trainer.train()
-    assert torch.equal(before, parameters_to_vector(trainer.model.parameters())) is (name in WITHOUT_CONTRAST)
+    after = parameters_to_vector(trainer.model.parameters())
+    assert torch.equal(before, after) is (name in WITHOUT_CONTRAST)
     if name in WITHOUT_CONTRAST:
         assert logged(trainer, "credit/neutral") == [1.0, 1.0]
     for entry in trainer.state.log_history:
-        assert all(math.isfinite(entry[key]) for key in entry if key == "loss" or key.startswith("credit/"))
+        for key, value in entry.items():
+            if key == "loss" or key.startswith("credit/"):
+                assert math.isfinite(value), key
 
 
 # --- evaluation and logs ---
