@@ -13,13 +13,17 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def shown_module(name: str, page: str = "token_credit.md") -> str:
-    return (DOCS / page).read_text().split(f"```python\n# {name}\n")[1].split("```")[0]
+    text = (DOCS / page).read_text()
+    shown = text.split(f"```python\n# {name}\n")[1]
+    return shown.split("```")[0]
 
 
 def defaults(called: Callable) -> tuple[dict, dict]:
     """The defaults that the docstring of a class or function names, and those that it really has."""
     said = {}
     for names, values in DEFAULT.findall(inspect.getdoc(called)):
-        said |= zip(names.split(", "), map(eval, re.findall("`(.*?)`", values)), strict=True)
+        texts = re.findall("`(.*?)`", values)
+        said |= zip(names.split(", "), map(eval, texts), strict=True)
     parameters = inspect.signature(called).parameters
-    return said, {name: parameters[name].default for name in said}
+    real = {name: parameters[name].default for name in said}
+    return said, real

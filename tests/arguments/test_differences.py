@@ -2,6 +2,15 @@ from delta_trl.arguments.differences import differences
 
 
 def test_settings_that_differ_are_named_by_their_dotted_key():
-    before = {"same": {"x": 1}, "options": {}, "changed": {"x": 1, "y": 2}}
-    now = {"same": {"x": 1}, "options": None, "changed": {"x": 1, "y": 3}, "new": {"z": 0}}
+    before = {
+        "same": {"x": 1},
+        "options": {},
+        "changed": {"x": 1, "y": 2},
+    }
+    now = {
+        "same": {"x": 1},
+        "options": None,
+        "changed": {"x": 1, "y": 3},
+        "new": {"z": 0},
+    }
     assert differences(before, now) == {"changed.y": (2, 3), "new.z": (None, 0)}

@@ -10,7 +10,9 @@ import torch
 from ..corpus import tiny
 
 
-KILL, KILL_IN, KILL_STEP = map(os.environ.get, ("KILL", "KILL_IN", "KILL_STEP"))
+KILL = os.environ.get("KILL")
+KILL_IN = os.environ.get("KILL_IN")
+KILL_STEP = os.environ.get("KILL_STEP")
 
 
 def reward(completions, trainer_state, **kwargs):

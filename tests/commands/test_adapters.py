@@ -24,8 +24,14 @@ def save_adapter(folder: Path) -> dict[str, torch.Tensor]:
     """An adapter that changes the model, as a run leaves it with a tokenizer and a chat template. Its weights."""
     tiny.save(folder / "model")
     torch.manual_seed(1)
-    config = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
-    get_peft_model(AutoModelForCausalLM.from_pretrained(folder / "model"), config).save_pretrained(folder / "adapter")
+    config = LoraConfig(
+        r=2,
+        target_modules=["q_proj", "v_proj"],
+        init_lora_weights=False,
+        task_type="CAUSAL_LM",
+    )
+    base = AutoModelForCausalLM.from_pretrained(folder / "model")
+    get_peft_model(base, config).save_pretrained(folder / "adapter")
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}="
     tokenizer.save_pretrained(folder / "adapter")
@@ -34,17 +40,27 @@ def save_adapter(folder: Path) -> dict[str, torch.Tensor]:
 
 def adapter_of(model: PeftModel, name: str) -> dict[str, torch.Tensor]:
     """The weights of an adapter under the names with which they are saved."""
-    found = {key: value for key, value in model.state_dict().items() if f".{name}." in key}
-    return {key.replace(f".{name}.", "."): value for key, value in found.items()}
+    part = f".{name}."
+    found = {}
+    for key, weight in model.state_dict().items():
+        if part in key:
+            found[key.replace(part, ".")] = weight
+    return found
 
 
 def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    if one.keys() != other.keys():
+        return False
+    return all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
 def recipe_of(folder: Path, name: str = "run", **options) -> list[str]:
-    options = {"adapter_name_or_path": str(folder / "adapter"), "learning_rate": 1e-2, **options}
-    return ["--config", tiny.recipe(folder, name, **options)]
+    values = {
+        "adapter_name_or_path": str(folder / "adapter"),
+        "learning_rate": 1e-2,
+        **options,
+    }
+    return ["--config", tiny.recipe(folder, name, **values)]
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
@@ -52,23 +68,29 @@ def test_a_recipe_begins_with_the_saved_adapter(tmp_path, beta):
     """The reference is a copy of it that stays, as TRL has it for a `PeftModel`."""
     saved = save_adapter(tmp_path)
     trainer = build(*parse_recipe(recipe_of(tmp_path, beta=beta)))
-    assert equal(adapter_of(trainer.model, "default"), saved)
-    trained = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    model = trainer.model
+    assert equal(adapter_of(model, "default"), saved)
+    trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
     assert {name.replace(".default.", ".") for name in trained} == saved.keys()
     assert trainer.processing_class.chat_template.endswith("=")  # the adapter's
+
     trainer.train()
-    assert not equal(adapter_of(trainer.model, "default"), saved)
-    assert equal(adapter_of(trainer.model, "ref"), saved) == (beta > 0)
+    assert not equal(adapter_of(model, "default"), saved)
+    has_reference = beta > 0
+    assert equal(adapter_of(model, "ref"), saved) == has_reference
 
 
 def test_a_recipe_trains_what_a_peft_model_in_python_trains(tmp_path):
     save_adapter(tmp_path)
     recipe = build(*parse_recipe(recipe_of(tmp_path, beta=0.1)))
     recipe.train()
+
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     model = PeftModel.from_pretrained(base, tmp_path / "adapter", is_trainable=True)
-    python = make_trainer(model, learning_rate=1e-2, beta=0.1, output_dir=str(tmp_path / "python"))
+    output_dir = str(tmp_path / "python")
+    python = make_trainer(model, learning_rate=1e-2, beta=0.1, output_dir=output_dir)
     python.train()
+
     assert equal(adapter_of(recipe.model, "default"), adapter_of(python.model, "default"))
 
 
@@ -76,13 +98,13 @@ def test_a_recipe_trains_what_a_peft_model_in_python_trains(tmp_path):
 def test_a_run_that_goes_on_with_an_adapter_resumes(tmp_path, beta):
     """With the weights of an uninterrupted run; with a reference, too, which is not the checkpoint's model."""
     save_adapter(tmp_path)
-    options = {"beta": beta, "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
-    assert main(["train", *recipe_of(tmp_path, "whole", **options)]) == 0
-    words = recipe_of(tmp_path, "whole", **options, output_dir=str(tmp_path / "resumed"))
-    checkpoint = str(tmp_path / "whole" / "checkpoint-1")
-    assert main(["train", *words, "--resume_from_checkpoint", checkpoint]) == 0
-    whole = load_file(tmp_path / "whole" / WEIGHTS)
-    assert equal(load_file(tmp_path / "resumed" / WEIGHTS), whole)
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    recipe = recipe_of(tmp_path, "whole", beta=beta, max_steps=3, save_strategy="steps", save_steps=1)
+    assert main(["train", *recipe]) == 0
+    resume = f"--output_dir {resumed} --resume_from_checkpoint {whole}/checkpoint-1"
+    assert main(["train", *recipe, *resume.split()]) == 0
+    weights = load_file(resumed / WEIGHTS)
+    assert equal(weights, load_file(whole / WEIGHTS))
 
 
 def test_what_a_run_leaves_is_evaluated_and_gone_on_with(tmp_path, monkeypatch):
@@ -90,13 +112,17 @@ def test_what_a_run_leaves_is_evaluated_and_gone_on_with(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_adapter(tmp_path)
     Path("model").rename("moved")
-    options = {"model_name_or_path": "moved", "adapter_name_or_path": "adapter"}
-    assert main(["train", *recipe_of(Path(), **options)]) == 0
-    assert ModelArguments(model_name_or_path="run").base().model_name_or_path == "moved"
-    words = "--benchmarks train.jsonl --num_generations 1 --max_completion_length 4 --use_cpu"
-    for model in ("--model_name_or_path run", "--model_name_or_path moved --adapter_name_or_path run"):
-        folder = f"eval-{len(model)}"
-        assert main(["eval", *model.split(), *words.split(), "--output_dir", folder, "--reward", "math_reward"]) == 0
+    recipe = recipe_of(Path(), model_name_or_path="moved", adapter_name_or_path="adapter")
+    assert main(["train", *recipe]) == 0
+    source = ModelArguments(model_name_or_path="run").base()
+    assert source.model_name_or_path == "moved"
+
+    words = "--benchmarks train.jsonl --num_generations 1 --max_completion_length 4 --use_cpu --reward math_reward"
+    alone = "--output_dir alone --model_name_or_path run"
+    on_base = "--output_dir on_base --model_name_or_path moved --adapter_name_or_path run"
+    for model in (alone, on_base):
+        assert main(["eval", *model.split(), *words.split()]) == 0
+
     lora = "--use_peft true --lora_r 2 --lora_alpha 8 --lora_dropout 0 --lora_target_modules v_proj q_proj"
-    words = recipe_of(Path(), "again", **{**options, "adapter_name_or_path": "run"})
-    assert main(["train", *words, *lora.split()]) == 0  # the options of the run that it comes from may stay
+    recipe = recipe_of(Path(), "again", model_name_or_path="moved", adapter_name_or_path="run")
+    assert main(["train", *recipe, *lora.split()]) == 0  # the options of the run that it comes from may stay

@@ -38,12 +38,23 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
 def test_the_arms_are_the_rule_and_its_controls():
-    recipe = CreditArguments(token_credit="delta", token_credit_kwargs={"lambda_max": 1.5})
-    changed = {"rule": "delta", "rule_kwargs": {"lambda_max": 1.5}}
-    arms = {"none": {}, "delta": {"lambda_max": 1.5}, "side_mean": changed, "shuffled": changed}
+    options = {"lambda_max": 1.5}
+    recipe = CreditArguments(token_credit="delta", token_credit_kwargs=options)
+    changed = {"rule": "delta", "rule_kwargs": options}
+    arms = {
+        "none": {},
+        "delta": options,
+        "side_mean": changed,
+        "shuffled": changed,
+    }
     assert arms_of(None, recipe) == ("delta", arms)
+
     word = "delta:lambda_max=1.3"
-    arms = {"shuffled": {"rule": word, "rule_kwargs": {}}, word: {}, "none": {}}
+    arms = {
+        "shuffled": {"rule": word, "rule_kwargs": {}},
+        word: {},
+        "none": {},
+    }
     assert arms_of(list(arms), recipe) == (word, arms)
 
 
@@ -122,19 +133,30 @@ def test_the_dry_run_of_the_rule_comes_first(recipe, capfd):
 @pytest.mark.timeout(600)
 def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
     """The command is killed, then a run. A run that fails three times leaves its seed out, until it works."""
-    options = {"reward_funcs": ["tests.commands.killer.reward"], "max_steps": 3, "log_completions": True}
-    options |= {"num_completions_to_print": 0, "save_strategy": "steps", "save_steps": 1, "seed": 0}
-    recipe, folder, broken = tiny.recipe(tmp_path, "compared", **options), tmp_path / "compared", tmp_path / "broken"
+    recipe = tiny.recipe(
+        tmp_path,
+        "compared",
+        reward_funcs=["tests.commands.killer.reward"],
+        max_steps=3,
+        log_completions=True,
+        num_completions_to_print=0,
+        save_strategy="steps",
+        save_steps=1,
+        seed=0,
+    )
+    folder = tmp_path / "compared"
     launcher = tmp_path / "launcher.py"
     launcher.write_text(LAUNCHER)
+    broken = tmp_path / "broken"
     broken.touch()
-    call = ["compare", "--config", recipe, "--arms", "none", "delta", "--seeds", "2"]
-    call += ["--launcher", f"{sys.executable} {launcher}"]
+    call = f"compare --config {recipe} --arms none delta --seeds 2 --launcher".split()
+    call.append(f"{sys.executable} {launcher}")
     with subprocess.Popen([sys.executable, "-m", "delta_trl", *call], stdout=subprocess.DEVNULL) as killed:
         while not (folder / "seed-0" / "none" / "checkpoint-1").exists():
             assert killed.poll() is None
             time.sleep(0.05)
         killed.kill()  # not the run, which still trains and is waited for
+
     capsys.readouterr()
     assert main(call) == 0
     printed, bar = capsys.readouterr()
@@ -147,7 +169,8 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
     assert "Seed 1 is left out: none failed 3 times." in printed
     assert "One seed cannot tell" in printed
     for arm in ("none", "delta"):
-        assert (folder / "seed-0" / f"{arm}.log").read_text().count("training from the start") == 1
+        log = (folder / "seed-0" / f"{arm}.log").read_text()
+        assert log.count("training from the start") == 1
     assert read(folder / "compare.json")["seeds"] == [0]
     assert not (folder / "seed-1" / "delta").exists()
 
@@ -160,11 +183,10 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
     assert finished.stat().st_mtime_ns == first
     assert "left out" not in (folder / "compare.md").read_text()
     assert "95 % interval" in printed
-    for arm, found in read(folder / "compare.json")["reached"].items():
-        for seed in (0, 1):
-            history = read(folder / f"seed-{seed}" / arm / "trainer_state.json")["log_history"]
-            rewards = [entry["reward"] for entry in history if "reward" in entry]
-            assert found["training_reward"][seed] == pytest.approx(np.mean(rewards))
+    reached = read(folder / "compare.json")["reached"]
+    for arm in ("none", "delta"):
+        means = [mean_reward(folder / f"seed-{seed}" / arm) for seed in (0, 1)]
+        assert reached[arm]["training_reward"] == pytest.approx(means)
     page = (folder / "compare.html").read_text()
     assert page.count('<polyline class="line"') == 2
     assert "delta - none" in page
@@ -173,10 +195,11 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
         assert f'href="seed-0/{arm}/report.html"' in page
         assert (folder / "seed-0" / arm / "report.html").is_file()
 
-    for seed in (0, 1):
-        none, delta = (prompts(folder / f"seed-{seed}" / arm) for arm in ("none", "delta"))
-        assert none == delta
-    assert prompts(folder / "seed-0" / "none") != prompts(folder / "seed-1" / "none")
+    of_seed_0 = prompts(folder / "seed-0" / "none")
+    of_seed_1 = prompts(folder / "seed-1" / "none")
+    assert of_seed_0 != of_seed_1
+    assert prompts(folder / "seed-0" / "delta") == of_seed_0
+    assert prompts(folder / "seed-1" / "delta") == of_seed_1
 
     assert main([*call, "--learning_rate", "0.1"]) == 2
     assert "settings.learning_rate was" in capsys.readouterr().err
@@ -186,9 +209,16 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
 @pytest.mark.timeout(600)
 def test_a_comparison_that_is_told_to_end_ends_its_training(tmp_path):
     """accelerate's launcher of a single process ends without it."""
-    recipe = tiny.recipe(tmp_path, "compared", max_steps=1000, save_strategy="steps", save_steps=1, save_total_limit=2)
-    call = [sys.executable, "-m", "delta_trl", "compare", "--config", recipe, "--arms", "none", "delta"]
-    call += ["--launcher", f"{sys.executable} -m accelerate.commands.launch --cpu --num_processes 1"]
+    recipe = tiny.recipe(
+        tmp_path,
+        "compared",
+        max_steps=1000,
+        save_strategy="steps",
+        save_steps=1,
+        save_total_limit=2,
+    )
+    call = f"{sys.executable} -m delta_trl compare --config {recipe} --arms none delta --launcher".split()
+    call.append(f"{sys.executable} -m accelerate.commands.launch --cpu --num_processes 1")
     with subprocess.Popen(call, stdout=subprocess.DEVNULL) as comparison:
         while not list((tmp_path / "compared").glob("seed-*/none/checkpoint-1")):
             assert comparison.poll() is None
@@ -197,25 +227,32 @@ def test_a_comparison_that_is_told_to_end_ends_its_training(tmp_path):
         assert len(family) >= 2
         comparison.terminate()
         assert comparison.wait(60) == 128 + signal.SIGTERM
-    assert not psutil.wait_procs(family, timeout=60)[1]
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive
 
 
 @pytest.mark.processes
 @pytest.mark.timeout(600)
 def test_models_are_evaluated_on_benchmarks(tmp_path):
-    recipe, folder = tiny.recipe(tmp_path, max_steps=1, seed=0), tmp_path / "run"
-    call = ["compare", "--config", recipe, "--arms", "none", "delta", "--seeds", "1"]
-    call += ["--benchmarks", str(tmp_path / "train.jsonl"), "--eval_reward", "tests.corpus.tiny.reward_letters"]
-    call += ["--eval_num_generations", "1", "--eval_max_completion_length", "8", "--eval_batch_size", "16"]
+    recipe = tiny.recipe(tmp_path, max_steps=1, seed=0)
+    folder = tmp_path / "run"
+    call = f"compare --config {recipe} --arms none delta --seeds 1 --benchmarks {tmp_path}/train.jsonl".split()
+    call += "--eval_reward tests.corpus.tiny.reward_letters --eval_num_generations 1".split()
+    call += "--eval_max_completion_length 8 --eval_batch_size 16".split()
     assert main(call) == 0
-    assert read(folder / "plan.json")["primary"] == "accuracy"
-    evaluated = read(folder / "plan.json")["evaluation"]["folder"]
+    plan = read(folder / "plan.json")
+    assert plan["primary"] == "accuracy"
+
+    evaluated = plan["evaluation"]["folder"]
     before = read(folder / "before" / evaluated / "train.json")["results"]["avg_at_k"]
-    assert read(folder / "compare.json")["before"] == {"accuracy": pytest.approx(before)}
-    assert re.search(rf"^\| before training +\| +{before:.3f} \|", (folder / "compare.md").read_text(), re.MULTILINE)
-    for arm, found in read(folder / "compare.json")["reached"].items():
-        lines = (folder / "seed-0" / arm / "benchmarks" / evaluated / "train.jsonl").read_text().splitlines()
-        assert found["accuracy"] == pytest.approx([np.mean([json.loads(line)["reward"] for line in lines])])
+    compared = read(folder / "compare.json")
+    assert compared["before"] == {"accuracy": pytest.approx(before)}
+    page = (folder / "compare.md").read_text()
+    assert re.search(rf"^\| before training +\| +{before:.3f} \|", page, re.MULTILINE)
+    for arm in ("none", "delta"):
+        samples = folder / "seed-0" / arm / "benchmarks" / evaluated / "train.jsonl"
+        rewards = [json.loads(line)["reward"] for line in samples.read_text().splitlines()]
+        assert compared["reached"][arm]["accuracy"] == pytest.approx([np.mean(rewards)])
 
     trained = {path: path.stat().st_mtime_ns for path in folder.glob("seed-0/*/*.safetensors")}
     assert len(trained) == 2
@@ -223,16 +260,24 @@ def test_models_are_evaluated_on_benchmarks(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in trained} == trained
     other = read(folder / "plan.json")["evaluation"]["folder"]
     assert other != evaluated
-    samples = read(folder / "seed-0" / "delta" / "benchmarks" / other / "train.json")["settings"]
-    assert samples["temperature"] == 0
+    again = read(folder / "seed-0" / "delta" / "benchmarks" / other / "train.json")
+    assert again["settings"]["temperature"] == 0
 
 
 def read(file: Path) -> dict:
     return json.loads(file.read_text())
 
 
+def mean_reward(run: Path) -> float:
+    history = read(run / "trainer_state.json")["log_history"]
+    return np.mean([entry["reward"] for entry in history if "reward" in entry])
+
+
 def prompts(run: Path) -> list[str]:
     """All prompts of a run in their order."""
     files = sorted((run / "completions").glob("*.parquet"))
     assert len(files) == 3
-    return [prompt for file in files for prompt in pq.read_table(file)["prompt"].to_pylist()]
+    found = []
+    for file in files:
+        found += pq.read_table(file)["prompt"].to_pylist()
+    return found

@@ -20,15 +20,23 @@ MODEL = ROOT / "recipes/quickstart/model"
 WORKED = "ones {a}+{b}={c} write {c} carry 0\n\\boxed{{{answer}}}"
 
 
-PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, reward in (("2", 1), ("3", 0))]
+PAIR = [
+    {"prompt": "1+1=", "completion": "2", "reward": 1},
+    {"prompt": "1+1=", "completion": "3", "reward": 0},
+]
 
 
 def completions():
     """Three prompts, interleaved, with right and wrong completions of different lengths."""
     for extra in range(3):
         for a, b in ((2, 3), (4, 4), (1, 6)):
-            text = extra * "tens 2+2+0=4 write 4 carry 0\n" + WORKED.format(a=a, b=b, c=a + b, answer=a + b + extra)
-            yield {"prompt": f"{a}+{b}=", "completion": text, "reward": float(extra == 0)}
+            c = a + b
+            worked = WORKED.format(a=a, b=b, c=c, answer=c + extra)
+            yield {
+                "prompt": f"{a}+{b}=",
+                "completion": extra * "tens 2+2+0=4 write 4 carry 0\n" + worked,
+                "reward": float(extra == 0),
+            }
     yield {"prompt": "1+6=", "completion": "ones 1+6=7 carry 0", "reward": None}
 
 
@@ -39,44 +47,68 @@ def write(folder: Path, rows) -> Path:
 
 
 def explain(**options) -> int:
-    return main(["explain", *(f"--{name}={value}" for name, value in options.items())])
+    words = [f"--{name}={value}" for name, value in options.items()]
+    return main(["explain", *words])
+
+
+def group_advantages(rewards: list[float | None]) -> list[float]:
+    """0 without a reward."""
+    given = np.array([reward for reward in rewards if reward is not None])
+    mean = given.mean()
+    scale = given.std(ddof=1) + 1e-4
+    return [0.0 if reward is None else (reward - mean) / scale for reward in rewards]
+
+
+@torch.no_grad()
+def of_tokens(model, tokenizer, prompt: str, completion: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-probs, entropies and vectors of a completion's tokens, without padding."""
+    prompt_ids = tokenizer(prompt).input_ids
+    completion_ids = tokenizer(completion, add_special_tokens=False).input_ids
+    output = model(torch.tensor([prompt_ids + completion_ids]), output_hidden_states=True)
+    predicted = slice(len(prompt_ids) - 1, -1)
+    logits = output.logits[0, predicted]
+    hidden = output.hidden_states[-1][0, predicted]
+    places = range(len(completion_ids))
+    log_probs = logits.log_softmax(dim=-1)[places, completion_ids]
+    entropies = torch.distributions.Categorical(logits=logits).entropy()
+    surprise = 1 - log_probs.exp()
+    return log_probs, entropies, surprise[:, None] * hidden
 
 
 def test_explain_records_the_coefficients_of_the_oracle(tmp_path, capsys):
     rows = list(completions())
-    options = {"token_credit": "delta:token_gradient=output_row", "batch_size": 3, "dtype": "float32"}
-    assert explain(model_name_or_path=MODEL, data=write(tmp_path, rows), output_dir=tmp_path, **options) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    options = {
+        "model_name_or_path": MODEL,
+        "dtype": "float32",
+        "data": write(tmp_path, rows),
+        "batch_size": 3,
+        "token_credit": "delta:token_gradient=output_row",
+        "output_dir": tmp_path,
+    }
+    assert explain(**options) == 0
+    page = tmp_path / "report.html"
+    assert capsys.readouterr().out.strip() == str(page)
+    assert page.read_text().startswith("<!doctype html>")
     groups = read_run(tmp_path).groups
     assert [group.prompt for group in groups] == ["2+3=", "4+4=", "1+6="]
 
-    # one sequence at a time, without padding
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float64)
     vectors, advantages, ours = [], [], []
     for group in groups:
         lines = [row for row in rows if row["prompt"] == group.prompt]
-        rewards = np.array([row["reward"] for row in lines if row["reward"] is not None])
-        prompt = tokenizer(group.prompt).input_ids
-        for c, row in zip(group.completions, lines, strict=True):
-            assert ("".join(c.tokens), c.reward) == (row["completion"], row["reward"])
-            ids = torch.tensor(prompt + tokenizer(row["completion"], add_special_tokens=False).input_ids)
-            output = model(input_ids=ids[None], output_hidden_states=True)
-            predicted = slice(len(prompt) - 1, -1)
-            distribution = output.logits[0, predicted].log_softmax(dim=-1)
-            log_probs = distribution.gather(1, ids[len(prompt) :, None])[:, 0]
-            np.testing.assert_allclose(c.log_probs, log_probs.detach(), atol=1e-4)
-            entropy = torch.distributions.Categorical(logits=distribution).entropy()
-            np.testing.assert_allclose(c.entropies, entropy.detach(), atol=1e-4)
-            advantage = 0.0
-            if c.reward is not None:
-                advantage = (c.reward - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
+        expected = group_advantages([row["reward"] for row in lines])
+        for c, row, advantage in zip(group.completions, lines, expected, strict=True):
+            assert "".join(c.tokens) == row["completion"]
+            assert c.reward == row["reward"]
             assert c.advantage == pytest.approx(advantage, abs=1e-5)
             assert c.side == np.sign(advantage)
-            advantages += [advantage] * len(log_probs)
-            vectors.append(((1 - log_probs.exp())[:, None] * output.hidden_states[-1][0, predicted]).detach())
+            log_probs, entropies, its_vectors = of_tokens(model, tokenizer, group.prompt, row["completion"])
+            np.testing.assert_allclose(c.log_probs, log_probs, atol=1e-4)
+            np.testing.assert_allclose(c.entropies, entropies, atol=1e-4)
             ours.append(c.coefficients)
+            vectors.append(its_vectors)
+            advantages += [advantage] * len(its_vectors)
     expected, _ = oracle.coefficients(torch.cat(vectors), advantages)
     ours = np.concatenate(ours)
     np.testing.assert_allclose(ours, expected, atol=1e-3)
@@ -84,7 +116,10 @@ def test_explain_records_the_coefficients_of_the_oracle(tmp_path, capsys):
 
 
 def by_turn(turns, **columns):
-    return [[(turn.start, turn.end, 1.0 + i) for i, turn in enumerate(row)] for row in turns]
+    spans = []
+    for row in turns:
+        spans.append([(turn.start, turn.end, 1.0 + i) for i, turn in enumerate(row)])
+    return spans
 
 
 @pytest.mark.parametrize("rule", ["delta", "given:source=tests.commands.test_explain.by_turn"])
@@ -92,14 +127,20 @@ def test_a_tool_s_text_gets_no_credit(tmp_path, rule):
     """Lines with the tokens and turns that a run records."""
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     turns = [1, 1, 0, 0, 2]
-    rows = [{**row, "completion": f"1+1={row['completion']}", "turns": turns} for row in PAIR]
-    for row in rows:
-        row["token_ids"] = tokenizer(row["completion"]).input_ids
-    assert explain(model_name_or_path=MODEL, data=write(tmp_path, rows), output_dir=tmp_path, rule=rule) == 0
+    rows = []
+    for row in PAIR:
+        text = f"1+1={row['completion']}"
+        ids = tokenizer(text).input_ids
+        rows.append({**row, "completion": text, "turns": turns, "token_ids": ids})
+    data = write(tmp_path, rows)
+    assert explain(model_name_or_path=MODEL, data=data, output_dir=tmp_path, rule=rule) == 0
+
     [group] = read_run(tmp_path).groups
+    of_tool = [turn == 0 for turn in turns]
     for c in group.completions:
         assert c.turns.tolist() == turns
-        assert np.isnan(c.coefficients).tolist() == [turn == 0 for turn in turns]
+        without_credit = np.isnan(c.coefficients)
+        assert without_credit.tolist() == of_tool
     coefficients = np.concatenate([c.coefficients for c in group.completions])
     if rule == "delta":
         assert np.nanmean(coefficients) == pytest.approx(1, abs=1e-5)
@@ -117,8 +158,13 @@ def refused(tmp_path, capsys):
 
     def refused(row=None, **options):
         data = write(tmp_path, [*PAIR, {**PAIR[0], **(row or {})}])
-        given = {"model_name_or_path": tmp_path / "model", "data": data, "output_dir": tmp_path / "out"}
-        assert explain(**given | options) == 2
+        given = {
+            "model_name_or_path": tmp_path / "model",
+            "data": data,
+            "output_dir": tmp_path / "out",
+            **options,
+        }
+        assert explain(**given) == 2
         assert not (tmp_path / "out").exists()
         *_, line = capsys.readouterr().err.splitlines()  # after what transformers has to say
         assert line.startswith("delta-trl: error: ")
@@ -129,11 +175,15 @@ def refused(tmp_path, capsys):
 
 def test_what_the_model_cannot_read_names_the_line(refused, tmp_path):
     assert "line 3" in refused(model_name_or_path=MODEL, row={"completion": "√"})  # not in its vocabulary
+
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = "{{ raise_exception('Users only!') }}"
     tokenizer.save_pretrained(tmp_path / "model")
-    assert "line 3" in refused(row={"prompt": [{"role": "system", "content": "a"}]})  # an error of jinja's
-    config = GPT2Config(vocab_size=tiny.SIZES["vocab_size"], n_positions=16, n_embd=8, n_layer=1, n_head=1)
+    chat = [{"role": "system", "content": "a"}]
+    assert "line 3" in refused(row={"prompt": chat})  # an error of jinja's
+
+    vocab_size = tiny.SIZES["vocab_size"]
+    config = GPT2Config(vocab_size=vocab_size, n_positions=16, n_embd=8, n_layer=1, n_head=1)
     tiny.model(config).save_pretrained(tmp_path / "model")
     assert "longer than the model's 16" in refused(row={"completion": "1" * 13})
 
@@ -150,7 +200,8 @@ def test_a_wrong_value_names_its_option(refused, option, value, message):
 
 
 def test_records_of_a_run_are_not_mixed(refused, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "training_settings.json").touch()
-    assert "output_dir" in refused(output_dir=tmp_path / "run")
-    assert len(list((tmp_path / "run").iterdir())) == 1
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "training_settings.json").touch()
+    assert "output_dir" in refused(output_dir=run)
+    assert len(list(run.iterdir())) == 1

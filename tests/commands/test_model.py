@@ -21,17 +21,18 @@ QWEN3_BASE = json.loads(Path("tests/fixtures/qwen3_base_tokenizer.json").read_te
 
 
 def reward(completions, **kwargs) -> list[float]:
-    return [float(len(messages[0]["content"]) % 2) for messages in completions]
+    texts = [messages[0]["content"] for messages in completions]
+    return [float(len(text) % 2) for text in texts]
 
 
 def save_tokenizer(folder: Path, **changes):
     """Like that of Qwen3-*-Base in what ends a turn: special tokens, template and generation config."""
     tokenizer = tiny.tokenizer()
     settings = {**QWEN3_BASE["tokenizer_config"], **changes}
-    tokenizer.add_special_tokens(
-        {"additional_special_tokens": [AddedToken(x, special=True) for x in QWEN3_BASE["special_tokens"]]}
-    )
-    tokenizer.eos_token, tokenizer.pad_token = settings["eos_token"], settings["pad_token"]
+    special = [AddedToken(token, special=True) for token in QWEN3_BASE["special_tokens"]]
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    tokenizer.eos_token = settings["eos_token"]
+    tokenizer.pad_token = settings["pad_token"]
     tokenizer.chat_template = settings["chat_template"]
     tokenizer.save_pretrained(folder)
     eos = tokenizer.convert_tokens_to_ids(QWEN3_BASE["generation_config"]["eos_token"])
@@ -55,7 +56,13 @@ def test_a_base_model_may_end_its_turn_either_way(tmp_path, caplog, use_vllm):
     assert "ends the assistant's turn with '<|im_end|>'" in caplog.text
 
 
-@pytest.mark.parametrize(("eos", "asked"), [("<|im_end|>", None), ("<|endoftext|>", {"eos_token_id": [0]})])
+@pytest.mark.parametrize(
+    ("eos", "asked"),
+    [
+        ("<|im_end|>", None),
+        ("<|endoftext|>", {"eos_token_id": [0]}),
+    ],
+)
 def test_what_is_declared_or_asked_for_stays(tmp_path, eos, asked):
     save_tokenizer(tmp_path, eos_token=eos)
     args = config(tmp_path, generation_kwargs=asked)
@@ -71,15 +78,28 @@ def test_templates_without_an_end(tmp_path, template):
 def test_training_stops_at_both_and_saves_so(tmp_path):
     tokenizer = save_tokenizer(tmp_path / "model")
     ends = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
-    tiny.model(vocab_size=len(tokenizer), eos_token_id=ends[0]).save_pretrained(tmp_path / "model")
-    options = {"conversational": True, "reward_funcs": ["tests.commands.test_model.reward"]}
-    recipe = tiny.recipe(tmp_path, **options, max_completion_length=64, max_steps=1)
+    model = tiny.model(vocab_size=len(tokenizer), eos_token_id=ends[0])
+    model.save_pretrained(tmp_path / "model")
+    recipe = tiny.recipe(
+        tmp_path,
+        conversational=True,
+        reward_funcs=["tests.commands.test_model.reward"],
+        max_completion_length=64,
+        max_steps=1,
+    )
     trainer = build(*parse_recipe(["--config", recipe]))
     batches = []
     generate = trainer._generate_and_score_completions
-    trainer._generate_and_score_completions = lambda rows: batches.append(generate(rows)) or batches[-1]
+
+    def keep_batch(rows):
+        batches.append(generate(rows))
+        return batches[-1]
+
+    trainer._generate_and_score_completions = keep_batch
     trainer.train()
-    for row, mask in zip(batches[0]["completion_ids"], batches[0]["completion_mask"], strict=True):
-        assert not torch.isin(row[mask.bool()][:-1], torch.tensor(ends)).any()
+    batch = batches[0]
+    for row, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True):
+        before_the_last = row[mask.bool()][:-1]
+        assert not torch.isin(before_the_last, torch.tensor(ends)).any()
     trainer.save_model(tmp_path / "run")
     assert GenerationConfig.from_pretrained(tmp_path / "run").eos_token_id == ends

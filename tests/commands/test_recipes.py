@@ -128,10 +128,11 @@ def test_documented_baselines_differ_in_the_method_only():
     rows = re.findall(r"^\| ([\w ]+) \| `(--token_credit [^`]+)` \|", DOCS, flags=re.MULTILINE)
     assert {name for name, _ in rows} == BASELINES.keys()
     recipe = "recipes/Qwen3-8B-Base/deepmath_delta.yaml"
-    delta = vars(arguments(recipe)[1])
+    _, delta, _ = arguments(recipe)
     for name, options in rows:
         _, args, _ = arguments(recipe, 8, *options.split())
-        changed = {key: value for key, value in vars(args).items() if repr(value) != repr(delta[key])}
+        settings = vars(args)
+        changed = {key: settings[key] for key in settings if repr(settings[key]) != repr(getattr(delta, key))}
         assert changed == BASELINES[name]
 
 

@@ -22,9 +22,26 @@ from . import killer
 
 def make_recipe(folder: Path, name: str) -> str:
     """Six optimiser steps that save after every one, dropout on: its randomness must be restored, too."""
-    options = {"reward_funcs": ["tests.commands.killer.reward"], "max_completion_length": 6, "max_steps": 6}
-    options |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 3}
-    return tiny.recipe(folder, name, **options, learning_rate=1e-3, log_token_credit=2)
+    return tiny.recipe(
+        folder,
+        name,
+        reward_funcs=["tests.commands.killer.reward"],
+        max_completion_length=6,
+        max_steps=6,
+        learning_rate=1e-3,
+        save_strategy="steps",
+        save_steps=1,
+        save_total_limit=3,
+        log_token_credit=2,
+    )
+
+
+def history(run: Path) -> list[dict]:
+    """What is logged of each step, but for durations."""
+    state = json.loads((run / "checkpoint-6" / "trainer_state.json").read_text())
+    steps = [entry for entry in state["log_history"] if "loss" in entry]
+    keys = ("step", "loss", "reward", "grad_norm", "credit/coefficient_std")
+    return [{key: entry[key] for key in keys} for entry in steps]
 
 
 @pytest.mark.processes
@@ -36,30 +53,35 @@ def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path, monkeyp
     assert main(["train", "--config", make_recipe(tmp_path, "whole")]) == 0
 
     resume = ["train", "--config", make_recipe(tmp_path, "killed"), "--resume_from_checkpoint", "true"]
-    kill = {"KILL": str(int(signal.SIGINT)), "KILL_IN": "rollout", "KILL_STEP": "1"}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
     with monkeypatch.context() as interrupted:
-        for name, value in kill.items():
-            interrupted.setattr(killer, name, value)
+        interrupted.setattr(killer, "KILL", f"{signal.SIGINT:d}")
+        interrupted.setattr(killer, "KILL_IN", "rollout")
+        interrupted.setattr(killer, "KILL_STEP", "1")
         assert main(resume) == 130
     assert "Traceback" not in "".join(capsys.readouterr())
-    assert last_whole_checkpoint(tmp_path / "killed").name == "checkpoint-1"
+    assert last_whole_checkpoint(killed).name == "checkpoint-1"
 
-    kill = {"KILL": str(int(signal.SIGKILL)), "KILL_IN": "save", "KILL_STEP": "4", "PYTHONPATH": os.getcwd()}
+    environment = {
+        **os.environ,
+        "KILL": f"{signal.SIGKILL:d}",
+        "KILL_IN": "save",
+        "KILL_STEP": "4",
+        "PYTHONPATH": os.getcwd(),
+    }
     command = [sys.executable, "scripts/train.py", *resume[1:]]
-    killed = subprocess.run(command, env={**os.environ, **kill}, timeout=200)
-    assert killed.returncode == -signal.SIGKILL
-    assert last_whole_checkpoint(tmp_path / "killed").name == "checkpoint-3"
-    assert (tmp_path / "killed" / "checkpoint-4").is_dir()
+    process = subprocess.run(command, env=environment, timeout=200)
+    assert process.returncode == -signal.SIGKILL
+    assert last_whole_checkpoint(killed).name == "checkpoint-3"
+    assert (killed / "checkpoint-4").is_dir()
     assert main(resume) == 0
 
-    def history(name):
-        state = json.loads((tmp_path / name / "checkpoint-6" / "trainer_state.json").read_text())
-        keys = ("step", "loss", "reward", "grad_norm", "credit/coefficient_std")
-        return [{key: entry[key] for key in keys} for entry in state["log_history"] if "loss" in entry]
-
-    assert history("killed") == history("whole")
-    ours, expected = (recorded_files(tmp_path / run) for run in ("killed", "whole"))
-    assert list(ours) == list(expected) == [0, 2, 4]
-    assert all(pq.read_table(ours[step]).equals(pq.read_table(expected[step])) for step in expected)
-    ours, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole"))
-    assert all(torch.equal(ours[key], expected[key]) for key in expected)
+    assert history(killed) == history(whole)
+    records, expected = recorded_files(killed), recorded_files(whole)
+    assert list(records) == [0, 2, 4]
+    assert list(expected) == [0, 2, 4]
+    for step, file in expected.items():
+        assert pq.read_table(records[step]).equals(pq.read_table(file))
+    weights = load_file(killed / "model.safetensors")
+    for name, expected in load_file(whole / "model.safetensors").items():
+        assert torch.equal(weights[name], expected), name

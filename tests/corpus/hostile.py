@@ -3,6 +3,7 @@ Completions that hang, crash or flood a grader, one for each of its defences. Ea
 right; some have no score.
 """
 
+ROWS_OF_NINE = ["&".join(f"x_{{{i}{j}}}" for j in range(9)) for i in range(9)]
 ANSWERS = {
     "tower": r"10^{10^{10}}",
     "long exponent": r"2^{99999999999}",
@@ -13,9 +14,7 @@ ANSWERS = {
     "nested fractions": r"\frac{1}{1+" * 60 + "1" + "}" * 60,
     "oscillating integral": r"\int_0^\infty \sin(x^x)\,dx",
     "limit": r"\lim_{x\to 0} \frac{\sin(\tan(x))-\tan(\sin(x))}{x^{77}}",
-    "determinant": r"\det\begin{pmatrix}"
-    + r"\\".join("&".join(f"x_{{{i}{j}}}" for j in range(9)) for i in range(9))
-    + r"\end{pmatrix}",
+    "determinant": r"\det\begin{pmatrix}" + r"\\".join(ROWS_OF_NINE) + r"\end{pmatrix}",
     "zero matrix": r"\operatorname{zeros}(99999,99999)",
     "polynomial roots": "x^9+" * 50 + "1 = 0",  # ends by the time limit
     "chain": "=".join("1" for _ in range(400)),

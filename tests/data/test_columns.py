@@ -25,18 +25,21 @@ def test_a_column_that_a_reward_requires_must_be_there():
 
 
 def test_tests_that_arrow_may_have_changed_are_refused():
-    rows = [{"prompt": "1+1=", "tests": {"inputs": [[3]], "outputs": [3]}}]
+    tests = {"inputs": [[3]], "outputs": [3]}
+    rows = [{"prompt": "1+1=", "tests": tests}]
     with pytest.raises(ValueError, match=r"data\.jsonl, column 'tests': .*List.*JSON text"):
         check(rows, code_reward, "code_reward")
     check(rows, lambda tests, **kwargs: None)  # of a user's own reward nothing is known
-    check([{**row, "tests": json.dumps(row["tests"])} for row in rows], code_reward, "code_reward")
+    rows = [{"prompt": "1+1=", "tests": json.dumps(tests)}]
+    check(rows, code_reward, "code_reward")
 
 
 def test_golds_of_math_reward_are_texts_or_numbers():
     for gold in ("2024-01-05", 5, 0.5, None):
         check([{"prompt": "When?", "solution": gold}], MATH, "math_reward")
     for kind in ("int16", "int32", "uint64", "float32"):
-        data = Dataset.from_dict({"solution": [5]}, features=Features({"solution": Value(kind)}))
+        features = Features({"solution": Value(kind)})
+        data = Dataset.from_dict({"solution": [5]}, features)
         check(data, MATH, "math_reward")
     data = Dataset.from_dict({"solution": [datetime(2024, 1, 5)]})  # Arrow has made something else of it
     with pytest.raises(TypeError, match=r"a gold in `solution` .*datetime"):
@@ -47,8 +50,9 @@ def test_whole_numbers_that_became_floats_are_refused():
     exact = [{"prompt": "1+1=", "solution": value} for value in (2.0**53 - 1, 0.5, None)]
     check(exact, MATH, "math_reward")
     for gold in (2.0**53, -1e30):
+        rows = [*exact, {"prompt": "1+1=", "solution": gold}]
         with pytest.raises(ValueError, match=r"data\.jsonl, column 'solution': -?\d+ may have lost digits"):
-            check([*exact, {"prompt": "1+1=", "solution": gold}], MATH, "math_reward")
+            check(rows, MATH, "math_reward")
 
 
 @pytest.mark.parametrize(
@@ -59,9 +63,13 @@ def test_whole_numbers_that_became_floats_are_refused():
     ],
 )
 def test_golds_that_no_answer_can_be_right_for(name, column, unreadable, readable):
+    def fails(completions, **kwargs):
+        raise AssertionError("a user's own reward is not called")
+
     def found(wrong, right):
-        data = Dataset.from_dict({column: [unreadable] * wrong + [readable] * right})
-        return check_golds(data, [get_reward(name), lambda completions, **kwargs: 1 / 0], "my.jsonl")
+        golds = [unreadable] * wrong + [readable] * right
+        data = Dataset.from_dict({column: golds})
+        return check_golds(data, [get_reward(name), fails], "my.jsonl")
 
     assert found(1, 9) == []
     (warning,) = found(2, 9)
@@ -78,6 +86,7 @@ def test_a_sample_of_the_golds_is_tried():
         asked.extend(solution)
         return [0.0] * len(completions)
 
-    check_golds(Dataset.from_dict({"solution": list(range(1050))}), [math_reward], "my.jsonl")
+    data = Dataset.from_dict({"solution": list(range(1050))})
+    check_golds(data, [math_reward], "my.jsonl")
     assert len(asked) <= SAMPLE
     assert asked[-1] > 1000

@@ -8,7 +8,10 @@ from delta_trl.arguments.errors import UsageError
 from delta_trl.data.completions import read_completions
 
 
-PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, reward in (("2", 1), ("3", 0))]
+PAIR = [
+    {"prompt": "1+1=", "completion": "2", "reward": 1},
+    {"prompt": "1+1=", "completion": "3", "reward": 0},
+]
 
 
 def lines(*rows):
@@ -21,19 +24,26 @@ def with_row(**changes):
 
 @pytest.fixture
 def read(tmp_path):
+    path = tmp_path / "data.jsonl"
+
     def read(text):
-        (tmp_path / "data.jsonl").write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_completions(tmp_path / "data.jsonl")
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_completions(path)
 
     return read
 
 
 @pytest.mark.parametrize("right", [1, 1.0, True])
 def test_groups_are_prompts(read, right):
-    chat = {**PAIR[0], "prompt": [{"role": "user", "content": "1+1="}], "reward": None}
-    rows = read("\n" + lines({**PAIR[0], "reward": right}, chat, PAIR[1]) + "\n\n")
+    text = {"prompt": "1+1=", "completion": "2", "reward": right}
+    chat = {"prompt": [{"role": "user", "content": "1+1="}], "completion": "2", "reward": None}
+    rows = read("\n" + lines(text, chat, PAIR[1]) + "\n\n")
     found = [(row["line"], row["group"], repr(row["reward"])) for row in rows]
-    assert found == [(2, 0, "1.0"), (4, 0, "0.0"), (3, 1, "None")]
+    assert found == [
+        (2, 0, "1.0"),
+        (4, 0, "0.0"),
+        (3, 1, "None"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +70,18 @@ def test_an_empty_completion_is_named(read):
         read(with_row(completion=""))
 
 
-@pytest.mark.parametrize("changes", [({"reward": None}, {}), ({}, {"reward": 1}), ({}, {"prompt": "1+2="})], ids=str)
-def test_nothing_to_contrast(read, changes):
+RIGHT, WRONG = PAIR
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [RIGHT | {"reward": None}, WRONG],
+        [RIGHT, WRONG | {"reward": 1}],
+        [RIGHT, WRONG | {"prompt": "1+2="}],
+    ],
+    ids=["one reward", "equal rewards", "two prompts"],
+)
+def test_nothing_to_contrast(read, rows):
     with pytest.raises(UsageError, match=r"data\.jsonl"):
-        read(lines(*(row | change for row, change in zip(PAIR, changes, strict=True))))
+        read(lines(*rows))

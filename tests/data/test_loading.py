@@ -11,24 +11,35 @@ from ..corpus import tiny
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
+ROWS = [
+    {"question": "1+1?", "answer": "2"},
+    {"question": "2+2?", "answer": "4"},
+]
+
+
+def message(role: str, content) -> dict:
+    return {"role": role, "content": content}
 
 
 def test_a_local_file_or_folder_is_loaded_as_it_stands(tmp_path):
-    path = tmp_path / "data[1].parquet"  # no pattern
+    path = str(tmp_path / "data[1].parquet")  # no pattern
     Dataset.from_list(ROWS).to_parquet(path)
     for split in ("train", "test"):  # a file is one split, whatever it is for
-        assert load(str(path), split=split).to_list() == ROWS
-    assert load(str(path), split="train[1:]").to_list() == ROWS[1:]
+        assert load(path, split=split).to_list() == ROWS
+    assert load(path, split="train[1:]").to_list() == ROWS[1:]
     assert load(str(tmp_path)).to_list() == ROWS  # a folder goes the way of a hub dataset
-    Dataset.from_list(ROWS).to_csv(tmp_path / "data.CSV")
-    assert load(str(tmp_path / "data.CSV")).to_list() == [{**row, "answer": int(row["answer"])} for row in ROWS]
+
+    path = str(tmp_path / "data.CSV")
+    Dataset.from_list(ROWS).to_csv(path)
+    assert load(path).to_list() == [{**row, "answer": int(row["answer"])} for row in ROWS]
 
 
 def test_decimals_of_32_bits_keep_their_text(tmp_path):
-    data = Dataset.from_dict({"solution": [0.1, None]}, features=Features({"solution": Value("float32")}))
-    data.to_parquet(tmp_path / "data.parquet")
-    assert load(str(tmp_path / "data.parquet"))["solution"][:] == [0.1, None]
+    path = str(tmp_path / "data.parquet")
+    features = Features({"solution": Value("float32")})
+    data = Dataset.from_dict({"solution": [0.1, None]}, features)
+    data.to_parquet(path)
+    assert load(path)["solution"][:] == [0.1, None]
 
 
 def test_a_file_that_cannot_be_loaded_is_named(tmp_path):
@@ -49,50 +60,75 @@ def test_columns_are_renamed_and_prompts_put_into_the_template():
     rows = prepare(Dataset.from_list(ROWS), mapping, prompt_template=r"{prompt} Answer in \boxed{}.")
     assert rows[0] == {"prompt": r"1+1? Answer in \boxed{}.", "solution": "2"}
     templated = prepared("1+1?", prompt_template="Q: {prompt}", conversational=True)
-    assert templated == [{"role": "user", "content": "Q: 1+1?"}]
+    assert templated == [message("user", "Q: 1+1?")]
 
 
-@pytest.mark.parametrize("prompt", ["1+1?", [{"role": "user", "content": "1+1?"}]], ids=["text", "chat"])
-@pytest.mark.parametrize("own", [[], [{"role": "system", "content": "Theirs."}]], ids=["", "with a system message"])
-def test_a_system_prompt_begins_every_chat(prompt, own):
-    given = prompt if isinstance(prompt, str) else own + prompt
-    expected = [{"role": "system", "content": "Mine."}, {"role": "user", "content": "Q: 1+1?"}]
-    assert prepared(given, prompt_template="Q: {prompt}", system_prompt="Mine.") == expected
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "1+1?",
+        [message("user", "1+1?")],
+        [message("system", "Theirs."), message("user", "1+1?")],
+    ],
+    ids=["text", "chat", "chat with a system message"],
+)
+def test_a_system_prompt_begins_every_chat(prompt):
+    expected = [message("system", "Mine."), message("user", "Q: 1+1?")]
+    assert prepared(prompt, prompt_template="Q: {prompt}", system_prompt="Mine.") == expected
 
 
 def test_columns_are_renamed_at_once():
-    rows = [{"problem": "1+1?", "solution": "One and one.", "answer": "2"}]  # MATH-500's
+    row = {"problem": "1+1?", "solution": "One and one.", "answer": "2"}  # MATH-500's
+    data = Dataset.from_list([row])
     mapping = {"problem": "prompt", "answer": "solution", "solution": "reasoning"}
-    expected = [{"prompt": "1+1?", "solution": "2", "reasoning": "One and one."}]
-    for order in (mapping.items(), reversed(mapping.items())):
-        assert [dict(row) for row in prepare(Dataset.from_list(rows), dict(order))] == expected
+    in_reverse = dict(reversed(mapping.items()))
+    expected = {"prompt": "1+1?", "solution": "2", "reasoning": "One and one."}
+    assert prepare(data, mapping).to_list() == [expected]
+    assert prepare(data, in_reverse).to_list() == [expected]
+
     del mapping["solution"]  # a column that has the new name already is replaced
-    assert prepare(Dataset.from_list(rows), mapping).to_list() == [{"prompt": "1+1?", "solution": "2"}]
+    assert prepare(data, mapping).to_list() == [{"prompt": "1+1?", "solution": "2"}]
 
 
 def test_prompts_that_are_conversations_already():
-    roles, texts = ("system", "user", "assistant", "user", "assistant"), ("Mine.", "1+1?", "2", "2+2?", "It is")
-    chat = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-    expected = [*chat[:3], {"role": "user", "content": "Q: 2+2?"}, chat[4]]
+    chat = [
+        message("system", "Mine."),
+        message("user", "1+1?"),
+        message("assistant", "2"),
+        message("user", "2+2?"),
+        message("assistant", "It is"),
+    ]
+    expected = [*chat[:3], message("user", "Q: 2+2?"), chat[4]]
     assert prepared(chat, prompt_template="Q: {prompt}") == expected
-    first, last, templated = ({"type": "text", "text": text} for text in ("A sum.", "1+1?", "Q: 1+1?"))
-    parts = [{"role": "user", "content": [first, last]}]
+
+    first = {"type": "text", "text": "A sum."}
+    last = {"type": "text", "text": "1+1?"}
+    templated = {"type": "text", "text": "Q: 1+1?"}
+    parts = [message("user", [first, last])]
     assert prepared(parts, conversational=True) == parts
-    assert prepared(parts, prompt_template="Q: {prompt}") == [{"role": "user", "content": [first, templated]}]
+    assert prepared(parts, prompt_template="Q: {prompt}") == [message("user", [first, templated])]
 
 
-CHAT = [{"role": "user", "content": "1+1="}]
+CHAT = [message("user", "1+1=")]
 
 
 @pytest.mark.parametrize(
     ("good", "prompt"),
-    [("1+1=", None), ("1+1=", " "), (CHAT, []), (CHAT, [{"role": "user"}]), ("1+1=", CHAT)],
+    [
+        ("1+1=", None),
+        ("1+1=", " "),
+        (CHAT, []),
+        (CHAT, [{"role": "user"}]),
+        ("1+1=", CHAT),
+    ],
     ids=str,
 )
 def test_malformed_prompts_are_named_by_their_row(tmp_path, good, prompt):
-    (tmp_path / "my.jsonl").write_text("\n".join(json.dumps({"prompt": one}) for one in (good, prompt)))
+    path = tmp_path / "my.jsonl"
+    rows = [{"prompt": good}, {"prompt": prompt}]
+    path.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(ValueError, match=r"mine, row 2, column 'prompt'"):
-        prepare(load(str(tmp_path / "my.jsonl")), name="mine")
+        prepare(load(str(path)), name="mine")
 
 
 # --- rows that are left out ---
@@ -102,6 +138,9 @@ def math_like(completions, solution, **kwargs): ...
 
 
 def code_like(completions, tests, **kwargs): ...
+
+
+def takes_no_gold(completions, **kwargs): ...
 
 
 @pytest.mark.parametrize(
@@ -117,7 +156,7 @@ def test_rows_without_gold_are_counted_and_left_out(caplog, name, reward, left_o
     assert re.search(f"{name}: {left_out}", caplog.text)
     (column,) = {"solution", "tests"}.intersection(kept.column_names)
     assert all(kept[column])
-    assert drop_rows_without_gold(dataset, [lambda completions, **kwargs: None], name) is dataset  # none takes it
+    assert drop_rows_without_gold(dataset, [takes_no_gold], name) is dataset
 
 
 def test_long_prompts_are_left_out_with_a_count(caplog):
@@ -125,8 +164,9 @@ def test_long_prompts_are_left_out_with_a_count(caplog):
     tokenizer.chat_template = (
         "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
     )
-    prompts = [[{"role": "user", "content": text}] for text in ("1", "11", "111", "1111")]
-    kept = drop_long_prompts(Dataset.from_dict({"prompt": prompts}), tokenizer, 3, "data.jsonl")
+    prompts = [[message("user", text)] for text in ("1", "11", "111", "1111")]
+    data = Dataset.from_dict({"prompt": prompts})
+    kept = drop_long_prompts(data, tokenizer, 3, "data.jsonl")
     assert len(kept) == 2  # the template adds a token
     assert "data.jsonl: 2 of 4 rows are left out" in caplog.text
     with pytest.raises(ValueError, match="max_prompt_length=0"):

@@ -73,17 +73,20 @@ def arguments(**changes) -> EvalArguments:
 
 
 def problems(name, **changes):
-    source = str(FIXTURES / f"{FILES.get(name, name)}.jsonl")
-    texts = {"conversational": False}
-    return load_problems(name, replace(BENCHMARKS[name], source=source), arguments(**texts | changes), READER)
+    source = FIXTURES / f"{FILES.get(name, name)}.jsonl"
+    benchmark = replace(BENCHMARKS[name], source=str(source))
+    options = {"conversational": False, **changes}
+    return load_problems(name, benchmark, arguments(**options), READER)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_benchmarks_score_as_training_does(name):
     loaded = problems(name)
-    for row, (right, wrong) in zip(loaded.rows.to_list(), ANSWERS[name], strict=True):
+    rows = loaded.rows.to_list()
+    for row, right_and_wrong in zip(rows, ANSWERS[name], strict=True):
         columns = {key: [value] * 2 for key, value in row.items() if key != "prompt"}
-        assert loaded.reward(completions=[right, wrong], **columns) == [1.0, 0.0], row
+        scores = loaded.reward(completions=right_and_wrong, **columns)
+        assert scores == [1.0, 0.0], row
 
 
 def test_the_template_is_that_of_the_recipes():
@@ -91,7 +94,8 @@ def test_the_template_is_that_of_the_recipes():
     assert recipe["prompt_template"] == BOXED
     question = "Find the sum of all integer bases $b>9$ with $b\\le 12$."
     asked = BOXED.replace("{prompt}", question)
-    assert problems("aime_2025").rows[0]["prompt"] == asked
+    texts = problems("aime_2025").rows
+    assert texts[0]["prompt"] == asked
     chats = problems("aime_2025", conversational=True).rows
     assert chats[0]["prompt"] == [{"role": "user", "content": asked}]
 
@@ -99,10 +103,12 @@ def test_the_template_is_that_of_the_recipes():
 def test_the_shuffle_is_fixed_and_stored():
     rows = problems("gpqa_diamond").rows.to_list()
     # pinned: another order would change published numbers
-    assert [row["solution"] for row in rows] == ["C", "D"]
+    assert rows[0]["solution"] == "C"
+    assert rows[1]["solution"] == "D"
     assert rows[0]["choices"][2] == "The neutron"
     for row in rows:
-        lines = [f"{label}. {choice}" for label, choice in zip("ABCD", row["choices"], strict=True)]
+        labelled = zip("ABCD", row["choices"], strict=True)
+        lines = [f"{label}. {choice}" for label, choice in labelled]
         assert "\n".join(lines) in row["prompt"]
 
 
@@ -110,16 +116,19 @@ def test_the_shuffle_is_fixed_and_stored():
 
 
 def test_a_name_resolves_to_a_benchmark_a_group_or_a_file():
-    assert list(resolve(["paper_math", "gsm8k"])) == [*list(BENCHMARKS)[:7], "gsm8k"]
+    of_paper = list(BENCHMARKS)[:7]
+    assert list(resolve(["paper_math", "gsm8k"])) == [*of_paper, "gsm8k"]
     chosen = resolve(["aime_2025=/data/aime.parquet", "gsm8k=org/mirror", "my/k=8.jsonl"])
-    assert {name: (one.source, one.format) for name, one in chosen.items()} == {
+    found = {name: (one.source, one.format) for name, one in chosen.items()}
+    assert found == {
         "aime_2025": ("/data/aime.parquet", "matharena"),
         "gsm8k": ("org/mirror", "gsm8k"),
         "k=8": ("my/k=8.jsonl", None),
     }
-    for names, message in ((["a/test.jsonl", "b/test.jsonl"], "'test'"), (["amie2024=x"], "'aime_2024'")):
-        with pytest.raises(ValueError, match=message):
-            resolve(names)
+    with pytest.raises(ValueError, match="'test'"):
+        resolve(["a/test.jsonl", "b/test.jsonl"])
+    with pytest.raises(ValueError, match="'aime_2024'"):
+        resolve(["amie2024=x"])
 
 
 # --- which problems ---
@@ -142,18 +151,24 @@ def test_a_fixed_sample_of_the_problems_with_an_answer(own):
     answers = [None, *range(2, 51)]
     rows = [{"problem": f"{i}+1=", "answer": answer} for i, answer in enumerate(answers)]
     sampled = own(rows, dataset_format="matharena", num_problems=10)
-    chosen, settings = sampled.rows, sampled.settings
+    chosen = sampled.rows
     # pinned: another sample would change published numbers
-    assert chosen[NUMBER][:] == [4, 18, 21, 24, 26, 27, 28, 32, 33, 34]
-    assert chosen["prompt"][:] == [f"{number - 1}+1=" for number in chosen[NUMBER]]
-    assert chosen["solution"][:] == [str(number) for number in chosen[NUMBER]]
-    assert settings["left_out"] == 1
+    numbers = [4, 18, 21, 24, 26, 27, 28, 32, 33, 34]
+    assert chosen[NUMBER][:] == numbers
+    assert chosen["prompt"][:] == [f"{number - 1}+1=" for number in numbers]
+    assert chosen["solution"][:] == [str(number) for number in numbers]
+    assert sampled.settings["left_out"] == 1
 
 
 def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(own):
     """A reward may read any of them."""
     row = {"prompt": "1+1=", "solution": "2", "tolerance": 0}
-    contents = [[row], [row | {"tolerance": 1}], [row] * 2, [row | {"prompt": "2="}]]
+    contents = [
+        [row],
+        [row, row],
+        [row | {"tolerance": 1}],
+        [row | {"prompt": "2="}],
+    ]
     hashes = {own(rows).settings["problems"] for rows in contents}
     assert len(hashes) == 4
     of_chats = own([row], conversational=True, prompt_template="{prompt}!")
@@ -166,13 +181,20 @@ def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(own)
 def test_the_evaluation_set_brings_its_own_format(tmp_path):
     from delta_trl.commands.train import build
 
-    data = {"dataset_name": str(FIXTURES / "deepmath.jsonl"), "dataset_format": "deepmath"}
-    data |= {"eval_strategy": "steps", "eval_dataset_name": str(FIXTURES / "aime_2025.jsonl")}
-    recipe = ["--config", tiny.recipe(tmp_path, **data, reward_funcs=["math_reward"])]
-    trainer = build(*parse_recipe([*recipe, "--eval_column_mapping", "{problem: prompt, answer: solution}"]))
-    assert trainer.train_dataset["solution"][:] == ["3", "Yes", "1", r"\pm \sqrt{2}"]
-    assert trainer.train_dataset["prompt"][1] == "Is every subgroup of an abelian group normal?"
+    recipe = tiny.recipe(
+        tmp_path,
+        dataset_name=str(FIXTURES / "deepmath.jsonl"),
+        dataset_format="deepmath",
+        reward_funcs=["math_reward"],
+        eval_strategy="steps",
+        eval_dataset_name=str(FIXTURES / "aime_2025.jsonl"),
+    )
+    mapping = "{problem: prompt, answer: solution}"
+    trainer = build(*parse_recipe(["--config", recipe, "--eval_column_mapping", mapping]))
+    trained_on = trainer.train_dataset
+    assert trained_on["solution"][:] == ["3", "Yes", "1", r"\pm \sqrt{2}"]
+    assert trained_on["prompt"][1] == "Is every subgroup of an abelian group normal?"
     assert trainer.eval_dataset["solution"][:] == [33, 170, 7]
     # the training set's format is not taken for the other's
     with pytest.raises(ValueError, match="has no column 'prompt'"):
-        build(*parse_recipe(recipe))
+        build(*parse_recipe(["--config", recipe]))

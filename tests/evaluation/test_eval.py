@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -40,7 +41,8 @@ CHATS = f"aime_2025={FIXTURES}/aime_2025.jsonl"
 def by_letters(completions, **kwargs):
     """A reward that also cannot score some completions."""
     rewards = tiny.reward_letters(completions)
-    return [None if len(text) == 3 else reward for text, reward in zip(completions, rewards, strict=True)]
+    scored = zip(completions, rewards, strict=True)
+    return [None if len(text) == 3 else reward for text, reward in scored]
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +99,8 @@ def call(model, data):
 
 
 def results(folder="eval", name="problems") -> dict:
-    return json.loads(Path(folder, f"{name}.json").read_text())["results"]
+    written = json.loads(Path(folder, f"{name}.json").read_text())
+    return written["results"]
 
 
 def read_samples(folder="eval", name="problems") -> pd.DataFrame:
@@ -108,34 +111,41 @@ def read_samples(folder="eval", name="problems") -> pd.DataFrame:
 def test_every_sample_is_written_and_scored(call, both, capsys):
     assert call(benchmarks=both) == 0
     samples = read_samples()
-    places = samples[["problem", "sample"]].to_numpy().tolist()
-    assert places == [[problem, sample] for problem in range(1, 11) for sample in range(4)]
-    prompts = tiny.dataset(10)["prompt"]
-    assert samples["prompt"].tolist() == [prompts[number - 1] for number in samples["problem"]]
+    assert list(samples["problem"]) == list(np.repeat(range(1, 11), 4))
+    assert list(samples["sample"]) == [0, 1, 2, 3] * 10
+    prompts = tiny.dataset(10)["prompt"][:]
+    assert list(samples["prompt"]) == list(np.repeat(prompts, 4))
     rewards = pd.Series(by_letters(samples["completion"]))
     assert samples["reward"].equals(rewards)
-    assert samples["length"].between(1, 12).all()
-    assert (samples["length"][samples["truncated"]] == 12).all()
+    lengths = samples["length"]
+    truncated = samples["truncated"]
+    assert lengths.between(1, 12).all()
+    assert set(lengths[truncated]) == {12}
+
     numbers = results()
     low, high = numbers.pop("interval")
     passes = numbers.pop("pass_at_k")
+    means = rewards.groupby(samples["problem"]).mean()
     assert numbers == {
         "problems": 10,
         "scored_problems": 10,
         "no_interval": "",
-        "avg_at_k": pytest.approx(rewards.groupby(samples["problem"]).mean().mean()),
-        "truncated": samples["truncated"].mean(),
-        "mean_length": samples["length"].mean(),
+        "avg_at_k": pytest.approx(means.mean()),
+        "truncated": truncated.mean(),
+        "mean_length": lengths.mean(),
         "unscored": rewards.isna().sum(),
     }
-    assert low < numbers["avg_at_k"] < high
+    average = numbers["avg_at_k"]
+    assert low < average < high
     assert set(passes) == {"1", "2", "4"}
     assert numbers["unscored"] > 0
     assert 0 < numbers["truncated"] < 1
+
     printed = capsys.readouterr().out
-    assert f"{numbers['avg_at_k']:.3f}" in printed
-    average = (10 * numbers["avg_at_k"] + 3 * results(name="few")["avg_at_k"]) / 13  # of all problems
-    assert re.search(rf"\| average \(by problems\) \| +13 \| {average:.3f} \|", printed)
+    assert f"{average:.3f}" in printed
+    of_few = results(name="few")["avg_at_k"]
+    of_both = (10 * average + 3 * of_few) / 13
+    assert re.search(rf"\| average \(by problems\) \| +13 \| {of_both:.3f} \|", printed)
     assert re.search(r"\| few +\| +3 \| 0.\d+ \| fewer than 10 prompts \|", printed)
 
 
@@ -149,7 +159,7 @@ def test_prompts_are_those_of_training(make_trainer):
     chats = [[{"role": "user", "content": text}] for text in texts]
     tokenizer.chat_template = CHAT + "{% if enable_thinking is defined %}0{% endif %}"
     for prompts in (texts, chats):
-        expected = trainer._tokenize_prompts(prompts)[0]
+        expected, *_ = trainer._tokenize_prompts(prompts)
         assert prompt_ids(tokenizer, prompts, {"enable_thinking": False}) == expected
     assert len(set(map(tuple, expected))) == 3
 
@@ -158,30 +168,38 @@ def sampled(folder, prompts, seeds, end=(1,), **options) -> list[list[int]]:
     """Completions of a model, of 6 tokens at most."""
     sampling = {"top_p": 1.0, "use_cpu": True, **options}
     args = EvalArguments(model_name_or_path=str(folder), benchmarks=[], output_dir="", **sampling)
-    return TransformersGenerator(args)(prompts, seeds, list(end), 6)
+    generate = TransformersGenerator(args)
+    return generate(prompts, seeds, list(end), 6)
 
 
 def test_greedy_decoding_of_a_padded_batch_is_that_of_each_prompt_alone(model):
     prompts = [[2, 3, 4], [5], [6, 7, 8, 9, 10, 11, 12]]
     net = AutoModelForCausalLM.from_pretrained(model)
-    alone = [net.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=6)[0, len(ids) :] for ids in prompts]
-    expected = [ids.tolist() for ids in alone]
-    assert sampled(model, prompts, [1, 2, 3], temperature=0.0) == expected
+    alone = []
+    for ids in prompts:
+        sequences = net.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=6)
+        alone.append(sequences[0, len(ids) :].tolist())
+    assert sampled(model, prompts, [1, 2, 3], temperature=0.0) == alone
+
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.pad_token = None  # as base models' tokenizers: what a batch is padded with means nothing
     tokenizer.save_pretrained(model)
-    assert sampled(model, prompts, [1, 2, 3], temperature=0.0) == expected
+    assert sampled(model, prompts, [1, 2, 3], temperature=0.0) == alone
 
 
 def test_the_nucleus_that_is_asked_for_is_sampled_from(model):
     """Whatever the model's own defaults are."""
     GenerationConfig(do_sample=True, temperature=0.1, top_k=1, repetition_penalty=5.0).save_pretrained(model)
     net = AutoModelForCausalLM.from_pretrained(model)
-    probabilities, order = (net(torch.tensor([[2, 3]])).logits[0, -1] / 0.5).softmax(-1).sort(descending=True)
-    nucleus = order[: int((probabilities.cumsum(0) < 0.3).sum()) + 1]  # the fewest tokens that reach 0.3
-    options = {"temperature": 0.5, "top_p": 0.3, "max_completion_length": 1}
-    found = sampled(model, [[2, 3]] * 4000, range(4000), **options)
-    assert {ids[0] for ids in found} == set(nucleus.tolist())
+    logits = net(torch.tensor([[2, 3]])).logits[0, -1]
+    probabilities = (logits / 0.5).softmax(-1)
+    probabilities, tokens = probabilities.sort(descending=True)
+    too_few = probabilities.cumsum(0) < 0.3
+    nucleus = tokens[: too_few.sum() + 1]  # the fewest tokens that reach 0.3
+
+    completions = sampled(model, [[2, 3]] * 4000, range(4000), temperature=0.5, top_p=0.3)
+    first = {ids[0] for ids in completions}
+    assert first == set(nucleus.tolist())
 
 
 def test_no_token_is_left_out_of_a_large_vocabulary(model):
@@ -189,15 +207,18 @@ def test_no_token_is_left_out_of_a_large_vocabulary(model):
     net = tiny.model(vocab_size=200)
     torch.nn.init.normal_(net.get_output_embeddings().weight, std=1e-3)
     net.save_pretrained(model)
-    first = {ids[0] for ids in sampled(model, [[2, 3]] * 1000, range(1000))}
+    completions = sampled(model, [[2, 3]] * 1000, range(1000))
+    first = {ids[0] for ids in completions}
     assert len(first) > 190
 
 
 def test_a_completion_ends_with_its_first_end_token(model):
     ends = {1, 7, 8}
-    completions = sampled(model, [[2, 3]] * 16, [0] * 16, ends, max_completion_length=60)
-    assert not any(ends.intersection(ids[:-1]) for ids in completions)
-    assert {ids[-1] for ids in completions} >= ends
+    completions = sampled(model, [[2, 3]] * 16, [0] * 16, ends)
+    for ids in completions:
+        assert not ends.intersection(ids[:-1])
+    last = {ids[-1] for ids in completions}
+    assert last >= ends
 
 
 def test_every_declared_end_token_ends_a_completion(call, model, engine):
@@ -210,7 +231,8 @@ def test_every_declared_end_token_ends_a_completion(call, model, engine):
     assert ModelArguments(model_name_or_path="adapter").generation_config().eos_token_id == [7, 8]
     Path("model/generation_config.json").unlink()
     config = Path("model/config.json")
-    config.write_text(config.read_text().replace('"eos_token_id": 1', '"eos_token_id": 9'))
+    text = config.read_text()
+    config.write_text(text.replace('"eos_token_id": 1', '"eos_token_id": 9'))
     assert call(**options) == 0
     assert engine.LLM.ends == [{1, 9}]
 
@@ -229,7 +251,8 @@ def test_a_benchmark_does_not_depend_on_its_neighbours(call, model, both, engine
     options = {"reward": None, "max_completion_length": 40, "batch_size": 40}
     assert call("alone", **options) == 0
     assert call(benchmarks=[*both, CHATS], **options) == 0
-    assert Path("eval/problems.jsonl").read_bytes() == Path("alone/problems.jsonl").read_bytes()
+    alone = Path("alone/problems.jsonl").read_bytes()
+    assert Path("eval/problems.jsonl").read_bytes() == alone
     (message,) = read_samples(name="aime_2025")["prompt"][0]
     assert message["role"] == "user"
     assert call("vllm", benchmarks=[*both, CHATS], use_vllm=True, **options) == 0
@@ -239,31 +262,35 @@ def test_a_benchmark_does_not_depend_on_its_neighbours(call, model, both, engine
 
 def test_completions_fit_into_the_models_context(call, model, capsys):
     """The longest prompt has 6 tokens. A model with a table of positions cannot go on after its last one."""
-    config = GPT2Config(vocab_size=tiny.SIZES["vocab_size"], n_positions=17, n_embd=8, n_layer=1, n_head=1)
+    vocab_size = tiny.SIZES["vocab_size"]
+    config = GPT2Config(vocab_size=vocab_size, n_positions=17, n_embd=8, n_layer=1, n_head=1)
     tiny.model(config).save_pretrained(model)
     assert call(max_completion_length=12) == 2
     assert "max_completion_length=12 is longer than the model's 17 tokens" in capsys.readouterr().err
     assert call(max_completion_length=11) == 0
     assert call("default", max_completion_length=None) == 0
-    settings = json.loads(Path("default/problems.json").read_text())["settings"]
-    assert settings["max_completion_length"] == 11
+    written = json.loads(Path("default/problems.json").read_text())
+    assert written["settings"]["max_completion_length"] == 11
     assert read_samples("default")["length"].max() <= 11
 
 
 def test_an_adapter_is_evaluated_on_its_base(call, model, capsys):
     """Of a folder without its tokenizer, with its base or on a model. tests/audit has one that changes nothing."""
     torch.manual_seed(1)
+    base = AutoModelForCausalLM.from_pretrained(model)
     config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
-    get_peft_model(AutoModelForCausalLM.from_pretrained(model), config).save_pretrained("adapter")
-    found = {}
-    for name in ("adapter", "model"):
-        assert call(f"{name}-eval", model_name_or_path=name, temperature=0) == 0
-        found[name] = read_samples(f"{name}-eval")["completion"].tolist()
-    assert found["adapter"] != found["model"]
-    assert len(found["model"]) == 10  # greedy samples of a problem are all equal: one is drawn
-    assert call("named", adapter_name_or_path="adapter", temperature=0) == 0
-    assert read_samples("named")["completion"].tolist() == found["adapter"]
-    assert capsys.readouterr().out.rpartition("adapter, temperature")[1]
+    get_peft_model(base, config).save_pretrained("adapter")
+
+    def greedy(folder, **options) -> list[str]:
+        assert call(folder, temperature=0, **options) == 0
+        return read_samples(folder)["completion"].tolist()
+
+    of_model = greedy("model-eval")
+    of_adapter = greedy("adapter-eval", model_name_or_path="adapter")
+    assert of_adapter != of_model
+    assert len(of_model) == 10  # greedy samples of a problem are all equal: one is drawn
+    assert greedy("named", adapter_name_or_path="adapter") == of_adapter
+    assert "adapter, temperature" in capsys.readouterr().out
     assert call("vllm", adapter_name_or_path="adapter", use_vllm=True) == 2
     assert "'adapter' is an adapter: vLLM samples from whole models" in capsys.readouterr().err
 
@@ -277,11 +304,13 @@ def test_tokens_that_only_an_adapter_has(model):
     config = LoraConfig(target_modules=["q_proj"], modules_to_save=["embed_tokens"], task_type="CAUSAL_LM")
     get_peft_model(base, config).save_pretrained("adapter")
     tokenizer.save_pretrained("adapter")
-    expected = AutoPeftModelForCausalLM.from_pretrained("adapter").state_dict()
+    loaded = AutoPeftModelForCausalLM.from_pretrained("adapter").state_dict()
+    expected = {name: weight for name, weight in loaded.items() if "original_module" not in name}
     for model_name, adapter in (("adapter", None), ("model", "adapter")):
         source = ModelArguments(model_name_or_path=model_name, adapter_name_or_path=adapter, use_cpu=True)
         weights = source.model().state_dict()
-        assert all(torch.equal(weights[name], expected[name]) for name in expected if "original_module" not in name)
+        for name, weight in expected.items():
+            assert torch.equal(weights[name], weight), name
 
 
 def test_an_adapter_of_another_model_is_named(model, caplog):
@@ -304,11 +333,13 @@ def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, data,
     before = {path: path.read_bytes() for path in Path("eval").iterdir()}
     assert call(benchmarks=both) == 0
     assert results(name="few")["problems"] == 3
+
     monkeypatch.setattr("delta_trl.evaluation.evaluate.TransformersGenerator", None)
     assert call() == 0
     assert call(temperature=0.5) == 2
     assert "temperature was 1.0 and is 0.5" in capsys.readouterr().err
-    data.write_text(data.read_text().replace("729", "730"))
+    text = data.read_text()
+    data.write_text(text.replace("729", "730"))
     assert call() == 2
     assert "problems was" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
@@ -347,7 +378,9 @@ class StandIn:
 
     def completion(self, prompt, params) -> list[int]:
         rng = random.Random(f"{prompt['prompt_token_ids']} {params.seed}")
-        ids = [*(rng.randrange(2, 40) for _ in range(rng.randrange(1, 15))), params.stop_token_ids[0]]
+        length = rng.randrange(1, 15)
+        ids = [rng.randrange(2, 40) for _ in range(length)]
+        ids.append(params.stop_token_ids[0])
         return ids[: params.max_tokens]
 
     def generate(self, prompts, sampling_params, use_tqdm):
@@ -363,7 +396,8 @@ class StandIn:
 def engine(monkeypatch):
     """A package `vllm` with a stand-in for its engine."""
     package = ModuleType("vllm")
-    package.LLM, package.SamplingParams = StandIn, SimpleNamespace
+    package.LLM = StandIn
+    package.SamplingParams = SimpleNamespace
     monkeypatch.setitem(sys.modules, "vllm", package)
     return package
 
@@ -371,15 +405,21 @@ def engine(monkeypatch):
 def test_samples_of_vllm_depend_on_the_seed_and_not_on_the_batch(call, engine):
     """Every sample has its own seed, so that not even the size of the batches matters. tests/vllm has the real one."""
     options = {"use_vllm": True, "vllm_kwargs": "{max_model_len: 99}", "dtype": "float32"}
-    for folder, changes in (("a", {}), ("b", {"batch_size": 16}), ("c", {"seed": 1, "num_generations": 3})):
-        assert call(folder, **options, **changes) == 0
-    a, b, c = (read_samples(name) for name in "abc")
-    assert a.equals(b)
-    assert a["completion"].nunique() > 30
-    assert not set(a["completion"]) & set(c["completion"][c["length"] > 4])
-    assert set(a["length"][a["truncated"]]) == {12}
-    assert not a["truncated"].all()
-    assert {"model": "model", "max_model_len": 99, "dtype": "float32"}.items() <= StandIn.options.items()
+    assert call("one", **options) == 0
+    assert call("in_other_batches", **options, batch_size=16) == 0
+    assert call("by_another_seed", **options, seed=1, num_generations=3) == 0
+    asked = {"model": "model", "max_model_len": 99, "dtype": "float32"}
+    assert asked.items() <= StandIn.options.items()
+
+    samples = read_samples("one")
+    assert samples["completion"].nunique() > 30
+    truncated = samples["truncated"]
+    assert set(samples["length"][truncated]) == {12}
+    assert not truncated.all()
+    assert samples.equals(read_samples("in_other_batches"))
+    others = read_samples("by_another_seed")
+    longer = others["completion"][others["length"] > 4]
+    assert not set(samples["completion"]) & set(longer)
 
 
 class Reasoner(StandIn):
@@ -392,14 +432,22 @@ class Reasoner(StandIn):
 
 
 CHARACTERS = tiny.CHARACTERS + "\\{}<>/()"
+TESTS = '{"inputs": [""], "outputs": ["2"]}'
 ANSWERS = {
     "math_reward": ({"solution": "2"}, r"\boxed{2}"),
-    "code_reward": ({"tests": '{"inputs": [""], "outputs": ["2"]}'}, "print(2)"),
+    "code_reward": ({"tests": TESTS}, "print(2)"),
 }
 
 
 @pytest.mark.parametrize("reward", ANSWERS)
-@pytest.mark.parametrize(("ends", "conversational"), [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("ends", "conversational"),
+    [
+        (False, False),
+        (False, True),
+        (True, True),
+    ],
+)
 def test_an_answer_counts_once_the_reasoning_ends(
     call, model, data, monkeypatch, engine, caplog, reward, ends, conversational
 ):
@@ -414,7 +462,8 @@ def test_an_answer_counts_once_the_reasoning_ends(
     engine.LLM = Reasoner
     monkeypatch.setattr(Reasoner, "said", f"so</think>{answer}" if ends else answer)
     assert call(use_vllm=True, reward=reward, conversational=conversational) == 0
-    assert results()["avg_at_k"] == (ends or not conversational)
+    counts = ends or not conversational
+    assert results()["avg_at_k"] == counts
     assert not options_of_others(caplog.text, EvalArguments)
 
 
@@ -428,7 +477,8 @@ def write_evaluation(folder: str, rewards: list[list[float | None]], name: str =
     for number, of_problem in enumerate(rewards):
         row = {"prompt": f"problem {number}", "length": 1, "truncated": False}
         rows += [{**row, "reward": reward} for reward in of_problem]
-    pd.DataFrame(rows).to_json(Path(folder, f"{name}.jsonl"), orient="records", lines=True)
+    samples = pd.DataFrame(rows)
+    samples.to_json(Path(folder, f"{name}.jsonl"), orient="records", lines=True)
     settings = {
         "num_problems": len(rewards),
         "num_generations": len(rewards[0]),
@@ -448,22 +498,28 @@ def compared(capsys):
     def compare(other="b"):
         code = main(["eval", "--compare", "a", other])
         printed = "".join(capsys.readouterr())
-        rows = [re.split(r" *\| *", line)[1:-1] for line in printed.splitlines() if line[0] == "|"]
-        return code, {name: cells for name, *cells in rows[2:]}, printed
+        table = [line for line in printed.splitlines() if line.startswith("|")]
+        rows = [re.split(r" *\| *", line)[1:-1] for line in table[2:]]
+        cells_by_name = {name: cells for name, *cells in rows}
+        return code, cells_by_name, printed
 
     return compare
 
 
 def test_a_comparison_is_paired_by_name_and_of_what_is_scored_for_both(compared):
     rewards = [[1.0, float(i % 3 == 0)] for i in range(12)]
+    fewer_samples = [row[1:] for row in rewards]
+    with_one_unscored = [[0.0, 1.0]] * 12 + [[None, None]]
     write_evaluation("a", [*rewards, [1.0, 1.0]], "x")
     write_evaluation("a", rewards, "y")
     write_evaluation("a", rewards, "only_a")
-    write_evaluation("b", [row[1:] for row in rewards], "y", temperature=0.5)  # with fewer samples
-    write_evaluation("b", [[0.0, 1.0]] * 12 + [[None, None]], "x", temperature=0.9)
+    write_evaluation("b", fewer_samples, "y", temperature=0.5)
+    write_evaluation("b", with_one_unscored, "x", temperature=0.9)
     Path("a/config.json").write_text("{}")  # no benchmark: it has no samples
+
     _, cells, printed = compared()
-    assert {name: row[:4] for name, row in cells.items()} == {
+    numbers = {name: row[:4] for name, row in cells.items()}
+    assert numbers == {
         "x": ["12", "0.667", "0.500", "0.167"],
         "y": ["12", "0.667", "0.333", "0.333"],
         "all problems": ["24", "0.667", "0.417", "0.250"],
@@ -471,9 +527,9 @@ def test_a_comparison_is_paired_by_name_and_of_what_is_scored_for_both(compared)
     low, high = map(float, cells["x"][4].split(" to "))
     assert 0.0 < low < 0.167 < high < 0.333
     assert "finished in one only: only_a" in printed
-    changed = "temperature was 1.0 and is {}; versions.torch was 'a' and is 'b'"
-    assert f"x, from A to B: {changed.format(0.9)}\n" in printed
-    assert f"y, from A to B: num_generations was 2 and is 1; {changed.format(0.5)}\n" in printed
+    versions = "versions.torch was 'a' and is 'b'"
+    assert f"x, from A to B: temperature was 1.0 and is 0.9; {versions}\n" in printed
+    assert f"y, from A to B: num_generations was 2 and is 1; temperature was 1.0 and is 0.5; {versions}\n" in printed
 
 
 def test_versions_tell_graders_apart(monkeypatch):
@@ -484,7 +540,8 @@ def test_versions_tell_graders_apart(monkeypatch):
         Path(room).mkdir()
         Path(room, "code.py").write_text("# edited\n")
         now = results_module.versions()
-        assert [name for name in now if now[name] != before[name]] == [room]
+        changed = [name for name in now if now[name] != before[name]]
+        assert changed == [room]
         before = now
 
 
@@ -502,13 +559,20 @@ def test_other_problems_or_rewards_are_not_compared(compared, second, message):
     assert message in printed
 
 
-@pytest.mark.parametrize(("damaged", "lines"), [("problems.jsonl", 4), ("problems.json", 0)])
+@pytest.mark.parametrize(
+    ("damaged", "lines"),
+    [
+        ("problems.jsonl", 4),
+        ("problems.json", 0),
+    ],
+)
 def test_a_damaged_file_is_named(compared, damaged, lines):
     """Also one that lacks the samples of a whole problem."""
     for folder in ("a", "b"):
         write_evaluation(folder, [[1.0, 0.0]] * 3)
     path = Path("b", damaged)
-    path.write_text("\n".join(path.read_text().splitlines()[:lines]))
+    kept = path.read_text().splitlines()[:lines]
+    path.write_text("\n".join(kept))
     code, _, printed = compared()
     assert code == 2
     assert f"{path} is not a file of an evaluation" in printed
@@ -519,9 +583,12 @@ def test_a_damaged_file_is_named(compared, damaged, lines):
 
 def options_of_others(text: str, kind: type) -> set[str]:
     """Words of a message that are options, but not of the command with these arguments."""
-    kinds = (RunArguments, DeltaGRPOConfig, AuditArguments, ExplainArguments, EvalArguments)
-    others = {field.name for one in kinds for field in fields(one)} - {field.name for field in fields(kind)}
-    return {word for word in re.findall(r"\w+", text) if "_" in word and word in others}
+    others = set()
+    for one in (RunArguments, DeltaGRPOConfig, AuditArguments, ExplainArguments, EvalArguments):
+        others |= {field.name for field in fields(one)}
+    others -= {field.name for field in fields(kind)}
+    words = re.findall(r"\w+", text)
+    return {word for word in others.intersection(words) if "_" in word}
 
 
 PROBLEM = {"prompt": "1+1=", "solution": "2"}
@@ -572,16 +639,24 @@ def test_weights_that_are_missing(call, model, capsys):
     assert name in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("folder", "problem"), [("absent", "is no folder"), ("empty", "has no finished benchmark")])
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        ("absent", "is no folder"),
+        ("empty", "has no finished benchmark"),
+    ],
+)
 def test_a_folder_without_an_evaluation_is_named(folder, problem, capsys):
-    write_evaluation("a", [[0.0, 1.0]] * 12, "x")
+    write_evaluation("a", [[1.0]])
     Path("empty").mkdir()
     assert main(["eval", "--compare", "a", folder]) == 2
     assert f"'{folder}' {problem}" in capsys.readouterr().err
 
 
 def test_columns_of_a_file_are_renamed(call):
-    tiny.dataset(3).rename_columns({"prompt": "question", "solution": "answer"}).to_json("asked.jsonl")
+    data = tiny.dataset(3)
+    data.rename_columns({"prompt": "question", "solution": "answer"}).to_json("asked.jsonl")
     mapping = "{question: prompt, answer: solution}"
     assert call(benchmarks="asked.jsonl", column_mapping=mapping, reward="math_reward") == 0
-    assert read_samples(name="asked")["prompt"].unique().tolist() == tiny.dataset(3)["prompt"][:]
+    prompts = read_samples(name="asked")["prompt"].unique()
+    assert prompts.tolist() == data["prompt"][:]

@@ -14,51 +14,63 @@ from delta_trl.evaluation.results import numbers
 
 
 NAN = float("nan")
-sampled = st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=4, max_size=4)
+rewards_of_four = st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=4, max_size=4)
 
 
-@given(st.lists(sampled, max_size=5), st.integers(1, 4))
+@given(st.lists(rewards_of_four, max_size=5), st.integers(1, 4))
 def test_avg_at_k_and_pass_at_k(rows, k):
     """avg@k is the mean of problems' means, pass@k that of the shares of subsets of k samples with a right one."""
     rows = [*rows, [0.0, 1.0, 0.0, 0.0]]
     means = []
     passes = []
     for row in rows:
-        scored = [reward for reward in row if reward == reward]
-        subsets = list(combinations(scored, k))
-        if scored:
-            means.append(np.mean(scored))
-            passes.append(np.mean([1.0 in subset for subset in subsets]) if subsets else NAN)
-    assert problem_means(np.array(rows)).mean() == pytest.approx(np.mean(means))
-    assert pass_at_k(np.array(rows), k) == pytest.approx(np.mean(passes), nan_ok=True)
+        scored = [reward for reward in row if not np.isnan(reward)]
+        if not scored:
+            continue
+        means.append(np.mean(scored))
+        right = [1.0 in subset for subset in combinations(scored, k)]
+        passes.append(np.mean(right) if right else NAN)
+    rewards = np.array(rows)
+    assert problem_means(rewards).mean() == pytest.approx(np.mean(means))
+    assert pass_at_k(rewards, k) == pytest.approx(np.mean(passes), nan_ok=True)
 
 
 def test_problems_without_a_score_are_counted_and_left_out():
     rewards = np.array([[1.0, 0.0], [NAN, NAN], [1.0, 1.0]])
-    found = numbers(np.stack([rewards, np.ones((3, 2)), np.zeros((3, 2))]), ["a", "b", "c"])
-    assert (found["problems"], found["scored_problems"], found["unscored"]) == (3, 2, 2)
+    lengths = np.ones_like(rewards)
+    truncated = np.zeros_like(rewards)
+    found = numbers(np.stack([rewards, lengths, truncated]), ["a", "b", "c"])
+    assert found["problems"] == 3
+    assert found["scored_problems"] == 2
+    assert found["unscored"] == 2
     assert found["avg_at_k"] == pytest.approx(0.75)
     assert found["no_interval"] == "fewer than 10 prompts"
 
 
 def test_nothing_is_scored():
     rewards = np.full((3, 4), NAN)
-    assert np.isnan(problem_means(rewards).mean())
+    mean = problem_means(rewards).mean()
+    assert np.isnan(mean)
     assert np.isnan(pass_at_k(rewards, 1))
 
 
 def test_interval_of_ten_problems_by_enumeration():
     """Resampling five wrong and five right ones gives a binomial distribution. A missing mean is left out."""
-    expected = scipy.stats.binom(10, 0.5).interval(0.95)
+    right = scipy.stats.binom(10, 0.5)
+    low, high = right.interval(0.95)
     means = pd.Series([0.0, 1.0] * 5 + [NAN])
-    assert bootstrap_interval(means) == pytest.approx(tuple(x / 10 for x in expected))
+    assert bootstrap_interval(means) == pytest.approx((low / 10, high / 10))
 
 
 def test_problems_with_the_same_prompt_are_drawn_together():
     """Copies say nothing new: the interval is that of one of each."""
-    means = pd.Series(np.random.default_rng(0).normal(size=20))
-    assert bootstrap_interval(pd.concat([means] * 3)) == pytest.approx(bootstrap_interval(means))
-    assert np.isnan(bootstrap_interval(pd.Series(range(20), index=[*range(9)] + [8] * 11))).all()
+    rng = np.random.default_rng(0)
+    means = pd.Series(rng.normal(size=20))
+    copies = pd.concat([means] * 3)
+    assert bootstrap_interval(copies) == pytest.approx(bootstrap_interval(means))
+    nine_prompts = [*range(9)] + [8] * 11
+    interval = bootstrap_interval(pd.Series(range(20), nine_prompts))
+    assert np.isnan(interval).all()
 
 
 @pytest.mark.parametrize(
@@ -71,4 +83,5 @@ def test_problems_with_the_same_prompt_are_drawn_together():
     ],
 )
 def test_no_interval_where_it_would_be_too_narrow(values):
-    assert np.isnan(bootstrap_interval(pd.Series(values))).all()
+    interval = bootstrap_interval(pd.Series(values))
+    assert np.isnan(interval).all()

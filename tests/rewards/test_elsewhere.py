@@ -2,15 +2,16 @@
 
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 
+from ..documented import shown_module
 
-EXAMPLE = Path("docs/rewards.md").read_text().split("```python\n# elsewhere.py\n")[1].split("```")[0]
+
+EXAMPLE = shown_module("elsewhere.py", "rewards.md")
 RIGHT, WRONG = r"It is \boxed{2}", r"It is \boxed{3}"
 
 
@@ -29,30 +30,42 @@ class EnvironmentReturn(NamedTuple):
 def example(monkeypatch):
     """The example as a module. Of NeMo-RL there is its interface, of ray what decorates an actor."""
     interfaces = ModuleType("nemo_rl.environments.interfaces")
-    interfaces.EnvironmentInterface, interfaces.EnvironmentReturn = object, EnvironmentReturn
+    interfaces.EnvironmentInterface = object
+    interfaces.EnvironmentReturn = EnvironmentReturn
     ray = ModuleType("ray")
     ray.remote = lambda kind: kind
-    for name, module in ((interfaces.__name__, interfaces), ("ray", ray)):
-        monkeypatch.setitem(sys.modules, name, module)
+    for module in (interfaces, ray):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
     found: dict = {}
     exec(EXAMPLE, found)
     return SimpleNamespace(**found)
 
 
 def test_the_examples_for_other_trainers_return_what_these_expect(example):
-    of_verl = [example.compute_score(data_source="gsm8k", solution_str=text, ground_truth="2", extra_info={"index": 1})
-               for text in (RIGHT, WRONG)]  # fmt: skip
-    of_openrlhf = example.reward_func(["1+1=" + RIGHT, "4-1=" + WRONG], ["1+1=", "4-1="], ["2", "3"])
-    chats = [[{"role": "user", "content": "1+1="}, {"role": "assistant", "content": text}] for text in (RIGHT, WRONG)]
-    of_verifiers = [example.correct(chat[-1:], answer="2", prompt=chat[:1], state={}) for chat in chats]
-    of_nemo_rl = example.Math().step(chats, [{"ground_truth": "2"}] * 2)
-    assert of_verl == of_verifiers == [1.0, 0.0]
-    assert of_openrlhf["rewards"].tolist() == of_openrlhf["scores"].tolist() == [1.0, 1.0]
-    assert of_nemo_rl.rewards.tolist() == [1.0, 0.0]
-    assert of_nemo_rl.terminateds.tolist() == [1, 1]
-    assert len(of_nemo_rl.observations) == len(of_nemo_rl.next_stop_strings) == 2
+    of_verl = {"data_source": "gsm8k", "ground_truth": "2", "extra_info": {"index": 1}}
+    assert example.compute_score(solution_str=RIGHT, **of_verl) == 1.0
+    assert example.compute_score(solution_str=WRONG, **of_verl) == 0.0
     with pytest.raises(TypeError):  # a gold that cannot be used is no 0
         example.compute_score("gsm8k", RIGHT, "")
+
+    texts = ["1+1=" + RIGHT, "4-1=" + WRONG]
+    of_openrlhf = example.reward_func(texts, ["1+1=", "4-1="], ["2", "3"])
+    assert of_openrlhf["rewards"].tolist() == [1.0, 1.0]
+    assert of_openrlhf["scores"].tolist() == [1.0, 1.0]
+
+    question = {"role": "user", "content": "1+1="}
+    right = {"role": "assistant", "content": RIGHT}
+    wrong = {"role": "assistant", "content": WRONG}
+    of_verifiers = {"answer": "2", "prompt": [question], "state": {}}
+    assert example.correct([right], **of_verifiers) == 1.0
+    assert example.correct([wrong], **of_verifiers) == 0.0
+
+    chats = [[question, right], [question, wrong]]
+    of_nemo_rl = example.Math().step(chats, [{"ground_truth": "2"}] * 2)
+    assert of_nemo_rl.rewards.tolist() == [1.0, 0.0]
+    assert of_nemo_rl.terminateds.tolist() == [1, 1]
+    assert len(of_nemo_rl.observations) == 2
+    assert len(of_nemo_rl.next_stop_strings) == 2
 
 
 @pytest.mark.processes

@@ -20,4 +20,6 @@ def test_errors_and_warnings_are_printable(caplog):
         assert code_reward(["x = 1"], ["{\x1b[2J"]) == [None]
         assert code_reward(["x = 1"], [{"test": "import no_such_\u202emodule"}]) == [None]
     assert len(caplog.records) >= 2
-    assert all(record.getMessage().replace("\n", "").isprintable() for record in caplog.records)
+    for record in caplog.records:
+        line = record.getMessage().replace("\n", "")
+        assert line.isprintable()

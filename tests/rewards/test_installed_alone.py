@@ -10,7 +10,8 @@ import pytest
 
 
 ROOT = Path(__file__).parents[2]
-INSTALLED = (ROOT / "docs/rewards.md").read_text().split("```bash\npip install ")[1].split("```")[0]
+PAGE = (ROOT / "docs/rewards.md").read_text()
+INSTALLED = PAGE.split("```bash\npip install ")[1].split("```")[0]
 GRADED = r"""
 import json, sys
 from delta_trl.rewards import code_reward, math_reward
@@ -35,11 +36,14 @@ def test_what_is_installed_are_dependencies_of_the_package():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_answer_and_a_program_are_graded_in_a_fresh_environment(tmp_path):
-    venv.create(tmp_path / "fresh", with_pip=True)
-    python = str(tmp_path / "fresh" / "bin" / "python")
+    fresh = tmp_path / "fresh"
+    venv.create(fresh, with_pip=True)
+    python = str(fresh / "bin" / "python")
     lines = f"pip install {INSTALLED}".replace("pip install", f"{python} -m pip install -q")
     subprocess.run(["bash", "-ec", lines], cwd=ROOT, check=True)
     ran = subprocess.run([python, "-c", GRADED], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
-    assert json.loads(ran.stdout) == [[[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]], []]
+    rewards, imported = json.loads(ran.stdout)
+    assert rewards == [[1.0, 0.0]] * 3
+    assert not imported
     absent = subprocess.run([python, "-c", "import torch"], capture_output=True)
     assert b"No module named 'torch'" in absent.stderr

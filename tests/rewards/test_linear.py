@@ -1,6 +1,7 @@
 r"""Grading in the trainer's process takes time in proportion to the text: it holds the GIL and has no deadline."""
 
 import gc
+import itertools
 import time
 
 import pytest
@@ -61,21 +62,22 @@ def seconds(function, text: str) -> float:
 @pytest.mark.parametrize("function", ENTRY_POINTS.values(), ids=ENTRY_POINTS)
 def test_takes_time_in_proportion(function):
     slow = []
-    for repeated in REPEATED:
-        run = repeated * (LENGTH // len(repeated))
-        half, fifth = run[: len(run) // 2], run[: len(run) // 5]
-        for before, after in AROUND:
-            # What grows with the square takes a 25th of the time for a fifth
-            if seconds(function, before + fifth + after) < SECONDS / 25:
-                continue
-            # Again, as the machine may have paused; what is in proportion takes half as long for half of it.
-            took = seconds(function, before + run + after)
-            of_half = seconds(function, before + half + after)
-            if took > SECONDS or (took > SECONDS / 5 and took > 3 * of_half):
-                slow.append(f"{before!r}, {repeated!r}, {after!r}: {took:.2f} s, for half of it {of_half:.2f} s")
+    for repeated, (before, after) in itertools.product(REPEATED, AROUND):
+        times = LENGTH // len(repeated)
+        of_fifth = seconds(function, before + repeated * (times // 5) + after)
+        # What grows with the square takes a 25th of the time for a fifth
+        if of_fifth < SECONDS / 25:
+            continue
+        # Again, as the machine may have paused; what is in proportion takes half as long for half of it.
+        took = seconds(function, before + repeated * times + after)
+        of_half = seconds(function, before + repeated * (times // 2) + after)
+        out_of_proportion = took > SECONDS / 5 and took > 3 * of_half
+        if took > SECONDS or out_of_proportion:
+            slow.append(f"{before!r}, {repeated!r}, {after!r}: {took:.2f} s, for half of it {of_half:.2f} s")
     assert not slow, "\n".join(slow)
 
 
 def test_boxes_in_boxes_are_not_copied_once_for_each():
     depth = 20_000
-    assert seconds(extract_answer, "\\boxed{" * depth + "}" * depth) < SECONDS / 5
+    text = "\\boxed{" * depth + "}" * depth
+    assert seconds(extract_answer, text) < SECONDS / 5

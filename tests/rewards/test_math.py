@@ -22,29 +22,67 @@ def test_a_math_reward_logs_answers_and_golds():
     assert columns["extracted_answer"] == ["1/2", "", r"\gcd(2,4)", "1"]
     assert columns["verdict"] == ["right", "no answer", "refused: gcd", "unusable gold"]
     assert metrics["math_reward/unusable_gold"] == 0.25
-    assert metrics["math_reward/timeouts"] == metrics["math_reward/not_checked"] == 0.0
+    assert metrics["math_reward/timeouts"] == 0.0
+    assert metrics["math_reward/not_checked"] == 0.0
     assert math_reward([], [], log_metric=metrics.__setitem__) == []
 
 
-@pytest.mark.parametrize(("gold", "kind"), [(["4"], "list"), (2j, "complex")])
+@pytest.mark.parametrize(
+    ("gold", "kind"),
+    [
+        (["4"], "list"),
+        (2j, "complex"),
+    ],
+)
 def test_what_is_no_gold_is_refused(gold, kind):
     with pytest.raises(TypeError, match=rf"`solution` .* {kind}"):
         math_reward(["4", "4"], ["4", gold])
 
 
 def test_numbers_are_golds():
-    golds = [4, 4.0, np.int64(4), np.float32(4), Decimal("4.00"), Fraction(8, 2), np.float32("nan"), Decimal("nan")]
-    assert math_reward([r"\boxed{4}"] * 8, golds) == [1.0] * 6 + [None] * 2
-    assert math_reward([r"\boxed{4}", r"\boxed{5}"], np.array([4, 4])) == [1.0, 0.0]
+    four, five = r"\boxed{4}", r"\boxed{5}"
+    fours = [4, 4.0, np.int64(4), np.float32(4), Decimal("4.00"), Fraction(8, 2)]
+    assert math_reward([four] * 6, fours) == [1.0] * 6
+    no_numbers = [np.float32("nan"), Decimal("nan")]
+    assert math_reward([four] * 2, no_numbers) == [None, None]
+    column = np.array([4, 4])
+    assert math_reward([four, five], column) == [1.0, 0.0]
 
 
 def test_parts_of_messages():
-    parts = ["So ", {"type": "text", "text": r"\boxed{"}, {"type": "image"}, "4}"]
-    assert math_reward([[{"role": "assistant", "content": parts}], [{"content": None}]], ["4", "4"]) == [1.0, 0.0]
+    parts = [
+        "So ",
+        {"type": "text", "text": r"\boxed{"},
+        {"type": "image"},
+        "4}",
+    ]
+    answer = {"role": "assistant", "content": parts}
+    nothing = {"content": None}
+    assert math_reward([[answer], [nothing]], ["4", "4"]) == [1.0, 0.0]
+
+
+def test_zero_is_a_gold():
+    assert math_reward([r"\boxed{0}", r"\boxed{1}"] * 2, [0, 0, 0.0, 0.0]) == [1.0, 0.0] * 2
+
+
+def test_a_comma_in_brackets_is_not_of_thousands():
+    assert math_reward([r"\boxed{(1, 234)}", r"\boxed{1234}"], ["(1,234)"] * 2) == [1.0, 0.0]
+    assert math_reward([r"\boxed{1234}", r"\boxed{1, 234}"], ["1,234"] * 2) == [1.0, 0.0]
+
+
+def test_what_the_policy_said_last_is_graded():
+    """Not a tool's message after it, where a tool loop was cut off."""
+    answer = {"role": "assistant", "content": r"\boxed{4}"}
+    of_tool = {"role": "tool", "content": r"\boxed{5}"}
+    assert math_reward([[answer, of_tool], [of_tool]], ["4", "5"]) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"), [({"timeout": 0}, "a number > 0"), ({"num_workers": 0}, "a whole number >= 1")]
+    ("options", "expected"),
+    [
+        ({"timeout": 0}, "a number > 0"),
+        ({"num_workers": 0}, "a whole number >= 1"),
+    ],
 )
 def test_options_out_of_range(options, expected):
     with pytest.raises(ValueError, match=f"=0: expected {expected}"):
@@ -53,9 +91,17 @@ def test_options_out_of_range(options, expected):
 
 def test_formulas_of_a_chat():
     """Of all its messages. The labelled answers have prompts that are texts."""
-    last = [{"role": "assistant", "content": "Over the integers?"}, {"role": "user", "content": "Yes."}]
-    prompts = [[{"role": "user", "content": f"Factor ${formula}$."}, *last] for formula in ("x^2-1", "x^3-x")]
-    assert math_reward([r"\boxed{x^2-1}"] * 2, ["(x-1)(x+1)"] * 2, prompts=prompts) == [0.0, 1.0]
+
+    def scores(formula):
+        prompt = [
+            {"role": "user", "content": f"Factor ${formula}$."},
+            {"role": "assistant", "content": "Over the integers?"},
+            {"role": "user", "content": "Yes."},
+        ]
+        return math_reward([r"\boxed{x^2-1}"], ["(x-1)(x+1)"], prompts=[prompt])
+
+    assert scores("x^2-1") == [0.0]
+    assert scores("x^3-x") == [1.0]
 
 
 def test_lengths_must_agree():
@@ -79,15 +125,27 @@ def test_reasoning_that_the_prompt_opens():
     def scores(prompt):
         return math_reward(completions, ["A", "A"], prompts=[prompt] * 2)
 
-    chat = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "<think>\n"}]
-    assert scores("1+1? <think>\n") == scores("1+1? <reasoning>") == scores(chat) == [0.0, 1.0]
-    assert scores("Reason inside <think>, then answer.") == scores([{"role": "user", "content": "<think>"}]) == [1, 1]
+    chat = [
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": "<think>\n"},
+    ]
+    for opens in ("1+1? <think>\n", "1+1? <reasoning>", chat):
+        assert scores(opens) == [0.0, 1.0]
+    users_words = [{"role": "user", "content": "<think>"}]
+    for names in ("Reason inside <think>, then answer.", users_words):
+        assert scores(names) == [1.0, 1.0]
 
 
 def test_reasoning_that_the_chat_template_opens():
-    completions = [r"Maybe \boxed{A}. Wait", r"Maybe \boxed{B}. No.</think>\boxed{A}", r"<think>B</think>\boxed{A}"]
+    completions = [
+        r"Maybe \boxed{A}. Wait",
+        r"Maybe \boxed{B}. No.</think>\boxed{A}",
+        r"<think>B</think>\boxed{A}",
+    ]
     prompts = [[{"role": "user", "content": "1+1?"}]] * 3
-    for opened, scores in ((False, [1.0, 1.0, 1.0]), (True, [0.0, 1.0, 1.0])):
-        assert get_reward("math_reward", reasoning_opened=opened)(completions, ["A"] * 3, prompts=prompts) == scores
-    parsed = [[{"role": "assistant", "reasoning_content": "Maybe B.", "content": r"\boxed{A}"}]]
-    assert get_reward("math_reward", reasoning_opened=True)(parsed, ["A"]) == [1.0]
+    not_opened = get_reward("math_reward", reasoning_opened=False)
+    opened = get_reward("math_reward", reasoning_opened=True)
+    assert not_opened(completions, ["A"] * 3, prompts=prompts) == [1.0, 1.0, 1.0]
+    assert opened(completions, ["A"] * 3, prompts=prompts) == [0.0, 1.0, 1.0]
+    parsed = {"role": "assistant", "reasoning_content": "Maybe B.", "content": r"\boxed{A}"}
+    assert opened([[parsed]], ["A"]) == [1.0]

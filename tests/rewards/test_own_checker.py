@@ -63,10 +63,10 @@ def test_an_exception_on_an_output_is_wrong_and_named_once(caplog):
     warn_of_exception.cache_clear()
     with caplog.at_level(logging.WARNING):
         tests = {**PAIRS, "inputs": ["8", "5", "9"], "outputs": ["4 4", "2 3", "4 5"]}
-        assert verdict("print(input())", tests) == verdict("print(1, 2, 3)", tests) == "wrong answer on test 1 of 3"
-    raised = [record.getMessage() for record in caplog.records if "raised" in record.getMessage()]
-    assert len(raised) == 1
-    assert "'my_checkers.sums_to' raised ValueError" in raised[0]
+        assert verdict("print(input())", tests) == "wrong answer on test 1 of 3"
+        assert verdict("print(1, 2, 3)", tests) == "wrong answer on test 1 of 3"
+    [raised] = [message for message in caplog.messages if "raised" in message]
+    assert "'my_checkers.sums_to' raised ValueError" in raised
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,11 @@ def test_an_exception_on_an_output_is_wrong_and_named_once(caplog):
     ],
 )
 def test_a_wrong_checker_ends_the_run_before_it_begins(tmp_path, capsys, checker, message):
-    tests = [json.dumps({**PAIRS, "checker": checker})] * 16
-    tiny.dataset().remove_columns("solution").add_column("tests", tests).to_json("train.jsonl")
-    assert main(["train", "--config", tiny.recipe(tmp_path, reward_funcs=["code_reward"]), "--dry_run"]) == 2
+    tests = json.dumps({**PAIRS, "checker": checker})
+    data = tiny.dataset().remove_columns("solution").add_column("tests", [tests] * 16)
+    data.to_json("train.jsonl")
+    recipe = tiny.recipe(tmp_path, reward_funcs=["code_reward"])
+    assert main(["train", "--config", recipe, "--dry_run"]) == 2
     assert message in capsys.readouterr().err
 
 

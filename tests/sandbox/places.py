@@ -18,7 +18,10 @@ from delta_trl.sandbox.jail.namespaces import CLONE_NEWNS, CLONE_NEWUSER, MS_BIN
 MS_REMOUNT = 32
 SOMEBODY = 54321
 # The numbers of unshare, setns, mount and pivot_root
-CALLS = {"x86_64": (272, 308, 165, 155), "aarch64": (97, 268, 40, 41)}
+CALLS = {
+    "x86_64": (272, 308, 165, 155),
+    "aarch64": (97, 268, 40, 41),
+}
 CLONE3 = 435
 # Docker's default capabilities: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service,
 # net_raw, sys_chroot, mknod, audit_write, setfcap
@@ -56,9 +59,9 @@ def become_somebody() -> None:
 
 def become_root_alone() -> None:
     """Root of a user namespace with one id, as in a rootless container without subordinate ids."""
-    uid = os.getuid()
+    one_id = f"0 {os.getuid()} 1"
     libc.call("unshare", CLONE_NEWUSER)
-    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")):
+    for name, text in (("setgroups", "deny"), ("uid_map", one_id), ("gid_map", one_id)):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 
@@ -72,10 +75,12 @@ def drop_to_container() -> None:
 
 def deny_namespaces() -> None:
     """Have system calls fail, for ever, as a container's seccomp profile does."""
-    codes = dict.fromkeys(CALLS[os.uname().machine], errno.EPERM) | {CLONE3: errno.ENOSYS}
+    calls = CALLS[os.uname().machine]
+    codes = {**dict.fromkeys(calls, errno.EPERM), CLONE3: errno.ENOSYS}
     program = [seccomp._instruction(seccomp.LOAD, seccomp.OFFSET_NUMBER)]
     for number, code in codes.items():
-        program += [seccomp._instruction(seccomp.JUMP_EQUAL, number, 0, 1), seccomp._refuse(code)]
+        program.append(seccomp._instruction(seccomp.JUMP_EQUAL, number, 0, 1))
+        program.append(seccomp._refuse(code))
     program.append(seccomp._return(seccomp.ALLOW))
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     seccomp.install(b"".join(program))

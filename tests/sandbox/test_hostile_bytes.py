@@ -9,15 +9,14 @@ from delta_trl.sandbox import Outcome, Result, grade, parse_tests
 from ..corpus.bytes import BYTES
 
 
-TESTS = [
-    {"inputs": ["", ""], "outputs": [output, output]}
-    for output in ("7", "0.5", "1e3", "1e99999999999999999999", "7 0.5\n1e-10", "text", "\ud800", "9" * 5000)
-]
-TESTS += [
-    {"fn_name": "f", "inputs": [[], []], "outputs": [output, output]}
-    for output in (7, 0.5, 2**80, "text", [[]], {"a": 1}, float("nan"), True)
+PRINTED = ("7", "0.5", "1e3", "1e99999999999999999999", "7 0.5\n1e-10", "text", "\ud800", "9" * 5000)
+RETURNED = (7, 0.5, 2**80, "text", [[]], {"a": 1}, float("nan"), True)
+CASES = [
+    *({"inputs": ["", ""], "outputs": [output, output]} for output in PRINTED),
+    *({"fn_name": "f", "inputs": [[], []], "outputs": [output, output]} for output in RETURNED),
 ]
 SUITE = {"test": "assert f(1) == 7"}
+TESTS = st.sampled_from([*CASES, SUITE])
 OUTCOMES = st.sampled_from([outcome for outcome in Outcome if outcome is not Outcome.SANDBOX_ERROR])
 
 
@@ -34,12 +33,14 @@ class OneResult:
 
 
 @settings(max_examples=300)
-@given(st.sampled_from(TESTS), OUTCOMES, BYTES, st.lists(BYTES, max_size=2))
+@given(st.sampled_from(CASES), OUTCOMES, BYTES, st.lists(BYTES, max_size=2))
 def test_comparison(tests, outcome, stdout, reports):
     result = Result(outcome, stdout, b"", tuple(reports))
     parsed = parse_tests(tests)
-    assert all(passed in (True, False) for passed in parsed.passes(result, range(2)))
-    assert grade(OneResult(result), "", parsed, code_reward.limits).graded
+    passed = parsed.passes(result, range(2))
+    assert set(passed) <= {True, False}
+    graded = grade(OneResult(result), "", parsed, code_reward.limits)
+    assert graded.graded
 
 
 PROGRAM = """
@@ -52,8 +53,11 @@ os._exit({status})
 """
 
 
+CONTENTS = st.dictionaries(st.sampled_from([1, 2, 3, 4]), BYTES)
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.sampled_from([*TESTS, SUITE]), st.dictionaries(st.sampled_from([1, 2, 3, 4]), BYTES), st.integers(0, 1))
+@given(TESTS, CONTENTS, st.integers(0, 1))
 def test_descriptors_of_a_program(tier, tests, contents, status):
     """Output, error, the reports and the link to the tests' process."""
     program = PROGRAM.format(contents=contents, status=status)
@@ -64,9 +68,10 @@ def test_descriptors_of_a_program(tier, tests, contents, status):
 MARKS = st.sampled_from(
     ["```", "```python", "~~~", "\n", "def f():", "class f", "f = ", "f(", '"""', "<think>", "</think>"]
 )
-TEXTS = st.lists(st.one_of(MARKS, st.text(max_size=3)), max_size=12).map("".join)
+TEXTS = st.lists(MARKS | st.text(max_size=3), max_size=12).map("".join)
 
 
-@given(TEXTS, TEXTS, st.sampled_from([*TESTS, SUITE]))
+@given(TEXTS, TEXTS, TESTS)
 def test_extraction(text, prompt, tests):
-    assert isinstance(extract_program(text, parse_tests(tests), prompt), str | None)
+    program = extract_program(text, parse_tests(tests), prompt)
+    assert isinstance(program, str | None)

@@ -16,10 +16,16 @@ from delta_trl.sandbox.jail import landlock, libc, namespaces, seccomp
 
 
 INCLUDED = (Path("/usr/include"), Path("/usr/include/x86_64-linux-gnu"))
-NUMBERS = {"x86_64": ("asm/unistd_64.h", "EM_X86_64"), "aarch64": ("asm-generic/unistd.h", "EM_AARCH64")}
+NUMBERS = {
+    "x86_64": ("asm/unistd_64.h", "EM_X86_64"),
+    "aarch64": ("asm-generic/unistd.h", "EM_AARCH64"),
+}
 PID = 4321
-CLONE_VM, CLONE_THREAD, PR_SET_DUMPABLE = 0x100, 0x10000, 4
-RLIMIT_RTPRIO, RLIMIT_RTTIME = 14, 15
+CLONE_VM = 0x100
+CLONE_THREAD = 0x10000
+PR_SET_DUMPABLE = 4
+RLIMIT_RTPRIO = 14
+RLIMIT_RTTIME = 15
 ALLOWED = [
     ("clone", CLONE_VM | CLONE_THREAD),
     ("prlimit64", 0, resource.RLIMIT_STACK, 1 << 40),
@@ -56,8 +62,9 @@ CODES = {"clone3": errno.ENOSYS}  # without it, libc uses clone
 def header(name: str) -> str:
     """A header of the kernel."""
     for folder in INCLUDED:
-        if (folder / name).exists():
-            return (folder / name).read_text()
+        file = folder / name
+        if file.exists():
+            return file.read_text()
     pytest.skip(f"needs the kernel's headers: {name} (linux-libc-dev)")
 
 
@@ -90,19 +97,25 @@ def decide(program: bytes, number: int, architecture: int, *arguments: int) -> i
 def machine(request):
     """The filter of an architecture; numbers of all its system calls, and its own, as the kernel reports it."""
     unistd, name = NUMBERS[request.param]
-    calls = {
-        call[5:]: int(value) for call, value in defined(unistd).items() if call.startswith("__NR_") and value.isdigit()
-    }
-    return seccomp.build(request.param), calls, 0xC0000000 | int(defined("linux/elf-em.h")[name])
+    calls = {}
+    for call, number in defined(unistd).items():
+        if call.startswith("__NR_") and number.isdigit():
+            calls[call.removeprefix("__NR_")] = int(number)
+    of_elf = int(defined("linux/elf-em.h")[name])
+    return seccomp.build(request.param), calls, 0xC0000000 | of_elf
 
 
 def test_what_is_not_in_the_list_is_refused(machine):
     program, numbers, architecture = machine
+
+    def of_calls(names) -> set[int]:
+        return {numbers[name] for name in names if name in numbers}
+
     allowed = {number for number in range(1000) if decide(program, number, architecture) == seccomp.ALLOW}
-    conditional = {numbers[name] for name in ("clone3", *seccomp.CONDITIONS) if name in numbers}
-    assert allowed | conditional == {numbers[name] for name in seccomp.CALLS.split() if name in numbers}
-    number = numbers["read"]
-    assert decide(program, number, architecture ^ 1) == decide(program, number, 0) == seccomp.KILL_PROCESS
+    conditional = of_calls(["clone3", *seccomp.CONDITIONS])
+    assert allowed | conditional == of_calls(seccomp.CALLS.split())
+    for other in (architecture ^ 1, 0):
+        assert decide(program, numbers["read"], other) == seccomp.KILL_PROCESS
     for name, number in libc.SYSCALLS.items():
         assert numbers[name] == number
 
@@ -110,24 +123,31 @@ def test_what_is_not_in_the_list_is_refused(machine):
 def test_what_depends_on_arguments(machine):
     program, numbers, architecture = machine
     for name, *arguments in ALLOWED:
-        assert decide(program, numbers[name], architecture, *arguments) == seccomp.ALLOW, (name, arguments)
+        answer = decide(program, numbers[name], architecture, *arguments)
+        assert answer == seccomp.ALLOW, (name, arguments)
     for name, *arguments in REFUSED:
-        code = seccomp.ERROR | CODES.get(name, errno.EPERM)
-        assert decide(program, numbers[name], architecture, *arguments) == code, (name, arguments)
+        answer = decide(program, numbers[name], architecture, *arguments)
+        code = CODES.get(name, errno.EPERM)
+        assert answer == seccomp.ERROR | code, (name, arguments)
+
+
+DEFINITION = re.compile(r"#define (\w+)\s+\(?(0x[\da-f]+|\d+)(?:ULL)?(?: ?<< ?(\d+))?")
 
 
 def test_constants_are_the_kernels():
     """By their names there, Landlock's without the prefix. Old headers do not have all of Landlock's."""
     names = ("sched", "mount", "prctl", "landlock", "fcntl")
     text = "".join(header(f"linux/{name}.h") for name in names)
-    kernel = {
-        re.sub(r"^LANDLOCK_(ACCESS_FS_|ACCESS_)?", "", name): int(base, 0) << int(shift or 0)
-        for name, base, shift in re.findall(r"#define (\w+)\s+\(?(0x[\da-f]+|\d+)(?:ULL)?(?: ?<< ?(\d+))?", text)
-    }
+    kernel = {}
+    for name, base, shift in DEFINITION.findall(text):
+        short = re.sub(r"^LANDLOCK_(ACCESS_FS_|ACCESS_)?", "", name)
+        kernel[short] = int(base, 0) << int(shift or 0)
     kernel["ALL_OF_ABI_1"] = 2 * kernel["MAKE_SYM"] - 1  # the last right of the first version
-    for module, least in ((namespaces, 14), (libc, 4), (landlock, 5)):
-        known = {name: value for name, value in vars(module).items() if name in kernel}
+    least_known = {namespaces: 14, libc: 4, landlock: 5}
+    for module, least in least_known.items():
+        known = [name for name in vars(module) if name in kernel]
         assert len(known) >= least
-        assert known == {name: kernel[name] for name in known}
+        for name in known:
+            assert getattr(module, name) == kernel[name], name
     for flag in ("RDONLY", "NOSUID", "NODEV", "NOEXEC"):
         assert kernel[f"MOUNT_ATTR_{flag}"] == kernel[f"MS_{flag}"]

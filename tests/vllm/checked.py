@@ -30,7 +30,8 @@ class CheckedTrainer(DeltaGRPOTrainer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.checks, self.first = [], None
+        self.checks = []
+        self.first = None
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
@@ -44,7 +45,9 @@ class CheckedTrainer(DeltaGRPOTrainer):
         everyones = gather_object([token_vectors(batch, hidden, log_probs)])  # in the order of the processes
         vectors, advantages = zip(*everyones, strict=True)
         coefficients, _ = oracle.coefficients(torch.cat(vectors), torch.cat(advantages))
-        expected = torch.tensor(coefficients).split(list(map(len, vectors)))[self.accelerator.process_index]
+        lengths = [len(of_process) for of_process in vectors]
+        by_process = torch.tensor(coefficients).split(lengths)
+        expected = by_process[self.accelerator.process_index]
         differences = {
             "sampling": (batch["sampling_per_token_logps"] - log_probs)[valid],
             "coefficients": ours - expected,

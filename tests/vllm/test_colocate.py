@@ -26,7 +26,12 @@ def _vllm(monkeypatch):
 # each pair of values of the first three once
 @pytest.mark.parametrize(
     ("lora", "steps", "correction", "temperature"),
-    [(False, 1, True, 1.0), (False, 4, False, 0.7), (True, 1, False, 1.0), (True, 4, True, 0.7)],
+    [
+        (False, 1, True, 1.0),
+        (False, 4, False, 0.7),
+        (True, 1, False, 1.0),
+        (True, 4, True, 0.7),
+    ],
 )
 def test_sampling_and_coefficients(tmp_path, lora, steps, correction, temperature):
     options = {"steps_per_generation": steps, "vllm_importance_sampling_correction": correction}
@@ -36,7 +41,8 @@ def test_sampling_and_coefficients(tmp_path, lora, steps, correction, temperatur
     # without the correction, TRL scores rollouts of its own only where several steps share one
     extra = 0.0 if correction or steps > 1 else 1.0
     assert logged(trainer, "credit/extra_forward_passes") == [extra] * len(trainer.checks)
-    assert torch.isfinite(torch.tensor(logged(trainer, "loss"))).all()
+    losses = torch.tensor(logged(trainer, "loss"))
+    assert losses.isfinite().all()
     if correction:
         assert max(logged(trainer, "sampling/importance_sampling_ratio/max")) < 1 + 1e-4
 
@@ -54,10 +60,13 @@ def test_the_correction_weights_what_the_coefficients_weigh(tmp_path, rollout):
     trainer = make(tmp_path, vllm_importance_sampling_mode="token_truncate")
     batch = rollout(trainer)
     mask = batch["completion_mask"]
-    expected = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).exp().clamp(max=3)
+    difference = batch["old_per_token_logps"] - batch["sampling_per_token_logps"]
+    expected = difference.exp().clamp(max=3)
     torch.testing.assert_close(batch["importance_sampling_ratio"] * mask, expected * mask)
     # an engine that samples otherwise than the policy scores
-    ratio = batch["importance_sampling_ratio"] = torch.rand(mask.shape) + 0.5
+    ratio = torch.rand(mask.shape) + 0.5
+    batch["importance_sampling_ratio"] = ratio
+    loss = trainer._compute_loss(trainer.model, batch)
     # before the first optimiser step, the policy's own ratio is 1 and nothing is clipped
-    loss = -(ratio * batch["advantages"] * mask).sum() / mask.sum()
-    assert trainer._compute_loss(trainer.model, batch).item() == pytest.approx(loss.item(), abs=1e-6)
+    expected = -(ratio * batch["advantages"] * mask).sum() / mask.sum()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)

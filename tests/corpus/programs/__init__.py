@@ -19,21 +19,25 @@ NEEDS_TEMPORARY_DIRECTORY: list[Program] = []
 FILES = sorted(Path(__file__).parent.glob("*.jsonl"))
 KINDS = [path.stem for path in FILES if path.stem != "right"]  # of attacks; names begin with them
 for path in FILES:
-    for row in map(json.loads, path.read_text().splitlines()):
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
         if path.stem == "right":
             programs = NEEDS_TEMPORARY_DIRECTORY if "needs" in row else RIGHT
         else:
             programs = LASTING if "lasts" in row else ATTACKS
-        programs.append((f"{path.stem}: {row['name']}", row["program"], row["tests"]))
+        name = f"{path.stem}: {row['name']}"
+        programs.append((name, row["program"], row["tests"]))
 
 X = {"inputs": [""], "outputs": ["x"]}
 # What is too long for a row is built here
-ATTACKS += [
-    ("text: deep parentheses", "(" * 100_000 + ")" * 100_000, X),
-    ("text: constant folding bomb", "x = (((((((1 << 99999) << 99999) << 99999))))) " + "* 2" * 10_000, X),
-    ("text: huge line", "print('y" + "x" * 5_000_000 + "')", X),
-]
-BOMB = "x = " + "(1,)*" * 20 + "(" + "0," * 300_000 + ")\n" + "y = 1 ** 1\n" * 10_000
-LASTING.append(("text: compile bomb", BOMB, X))
-MANY = {"inputs": [""], "outputs": ["\n".join(map(str, range(10**5)))]}
+DEEP = "(" * 100_000 + ")" * 100_000
+FOLDED = "x = (((((((1 << 99999) << 99999) << 99999))))) " + "* 2" * 10_000
+LONG_LINE = "print('y" + "x" * 5_000_000 + "')"
+COMPILED = "x = " + "(1,)*" * 20 + "(" + "0," * 300_000 + ")\n" + "y = 1 ** 1\n" * 10_000
+ATTACKS.append(("text: deep parentheses", DEEP, X))
+ATTACKS.append(("text: constant folding bomb", FOLDED, X))
+ATTACKS.append(("text: huge line", LONG_LINE, X))
+LASTING.append(("text: compile bomb", COMPILED, X))
+NUMBERS = "\n".join(map(str, range(10**5)))
+MANY = {"inputs": [""], "outputs": [NUMBERS]}
 RIGHT.append(("stdin: many lines out", "for i in range(10**5):\n    print(i)", MANY))

@@ -15,5 +15,6 @@ from pathlib import Path
 
 
 def rows(kind: str) -> list[dict]:
-    text = (Path(__file__).parent / f"{kind}.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+    file = Path(__file__).parent / f"{kind}.jsonl"
+    lines = file.read_text().splitlines()
+    return [json.loads(line) for line in lines]

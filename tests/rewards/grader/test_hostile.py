@@ -16,9 +16,10 @@ TIMEOUT = 1.0
 def test_none_scores_hangs_or_crashes():
     reward = MathReward(timeout=TIMEOUT)
     assert reward([r"\boxed{1/2}"], ["0.5"]) == [1.0]  # starts the workers
+    names, golds, completions = map(list, zip(*CASES, strict=True))
     started = time.monotonic()
-    scores = reward([completion for _, _, completion in CASES], [gold for _, gold, _ in CASES])
-    right = [name for (name, _, _), score in zip(CASES, scores, strict=True) if score not in (0.0, None)]
-    assert not right
+    scores = reward(completions, golds)
     assert time.monotonic() - started < len(CASES) * (TIMEOUT + 1)
+    right = [name for name, score in zip(names, scores, strict=True) if score not in (0.0, None)]
+    assert not right
     assert reward([r"\boxed{1}"], ["1"]) == [1.0]
