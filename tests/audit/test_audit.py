@@ -41,13 +41,21 @@ EVERY_RULE = [*(name for name in RULES if name not in ("none", "given", "fipo"))
 def model(tmp_path_factory):
     """A random model whose tokenizer knows every character of the fixtures."""
     folder = tmp_path_factory.mktemp("model")
-    texts = "".join(path.read_text() for path in FIXTURES.glob("*.jsonl"))
-    tokenizer = tiny.tokenizer("".join(sorted(set(texts + "\n"))))
+    characters = {"\n"}
+    for path in FIXTURES.glob("*.jsonl"):
+        characters |= set(path.read_text())
+    tokenizer = tiny.tokenizer("".join(sorted(characters)))
     tokenizer.backend_tokenizer.decoder = decoders.Fuse()
-    torch.manual_seed(0)
-    tiny.model(vocab_size=len(tokenizer), max_position_embeddings=600).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    model = tiny.model(vocab_size=len(tokenizer), max_position_embeddings=600)
+    model.save_pretrained(folder)
     return folder
+
+
+def write_lines(path, rows: list[dict]):
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -56,21 +64,32 @@ def sums(tmp_path_factory):
     rows = []
     for prompt in range(12):
         for wrong_by in range(4):
-            text = f"it makes {prompt + 20 + wrong_by}"
-            row = {"prompt": f"{prompt}+20=", "completion": text, "reward": float(wrong_by < 2)}
-            rows.append(row | {"marks": [[9, 11]] if wrong_by == 3 else []})
-    path = tmp_path_factory.mktemp("sums") / "sums.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
+            row = {
+                "prompt": f"{prompt}+20=",
+                "completion": f"it makes {prompt + 20 + wrong_by}",
+                "reward": float(wrong_by < 2),
+                "marks": [[9, 11]] if wrong_by == 3 else [],
+            }
+            rows.append(row)
+    return write_lines(tmp_path_factory.mktemp("sums") / "sums.jsonl", rows)
 
 
 def audit(folder, model, *benchmarks, **changes) -> int:
-    given = {"model_name_or_path": model, "benchmarks": benchmarks, "token_credit": EVERY_RULE, "output_dir": folder}
-    given |= {"prompts_per_batch": 5, "batch_size": 7, "use_cpu": True, **changes}
-    call = []
+    given = {
+        "model_name_or_path": model,
+        "benchmarks": benchmarks,
+        "token_credit": EVERY_RULE,
+        "output_dir": folder,
+        "prompts_per_batch": 5,
+        "batch_size": 7,
+        "use_cpu": True,
+        **changes,
+    }
+    call = ["audit"]
     for name, value in given.items():
-        call += [f"--{name}", *map(str, value if isinstance(value, (list, tuple)) else [value])]
-    return main(["audit", *call])
+        values = value if isinstance(value, (list, tuple)) else [value]
+        call += [f"--{name}", *map(str, values)]
+    return main(call)
 
 
 @pytest.fixture(scope="module")
@@ -90,82 +109,110 @@ def audited(tmp_path_factory, own, model, sums):
 
 
 def lines(folder) -> list[dict]:
-    return [json.loads(line) for line in (folder / "scores.jsonl").read_text().splitlines()]
+    text = (folder / "scores.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def results(folder) -> dict:
-    return json.loads((folder / "results.json").read_text())
+    """Of every benchmark."""
+    content = json.loads((folder / "results.json").read_text())
+    return content["benchmarks"]
 
 
 def test_scores_are_those_of_explain(audited, model, sums, tmp_path):
     """Of a rollout batch: `tests/commands/test_explain.py` compares these with float64."""
-    second = lines(audited)[20:40]
-    of_batch = {line["prompt"] for line in second}
-    rows = [row for row in sums.read_text().splitlines() if json.loads(row)["prompt"] in of_batch]
-    data = tmp_path / "batch.jsonl"
-    data.write_text("\n".join(rows))
-    options = {"model_name_or_path": model, "data": data, "output_dir": tmp_path, "use_cpu": True}
+    second_batch = lines(audited)[20:40]
+    prompts = {line["prompt"] for line in second_batch}
+    rows = [json.loads(row) for row in sums.read_text().splitlines()]
+    of_batch = [row for row in rows if row["prompt"] in prompts]
+    options = {
+        "model_name_or_path": model,
+        "data": write_lines(tmp_path / "batch.jsonl", of_batch),
+        "output_dir": tmp_path,
+        "use_cpu": True,
+    }
+
     assert main(["explain", *(f"--{name}={value}" for name, value in options.items())]) == 0
-    second.sort(key=lambda line: int(line["prompt"].split("+")[0]))  # as in the file
-    for line, c in zip(second, read_run(tmp_path).completions, strict=True):
-        assert (line["tokens"], line["reward"]) == (list(c.tokens), c.reward)
+
+    explained = read_run(tmp_path).completions
+    second_batch.sort(key=lambda line: int(line["prompt"].split("+")[0]))  # as in the file
+    for line, c in zip(second_batch, explained, strict=True):
+        assert line["tokens"] == list(c.tokens)
+        assert line["reward"] == c.reward
         assert line["advantage"] == pytest.approx(c.advantage, abs=1e-5)
+        assert list(line["scores"]) == [*EVERY_RULE, "position, earlier first"]
         np.testing.assert_allclose(line["scores"]["delta"], c.coefficients, atol=1e-4)
         assert np.ptp(c.coefficients) > 0.01
-        assert list(line["scores"]) == [*EVERY_RULE, "position, earlier first"]
 
 
 def test_an_audit_ranks_the_rule_of_labels_first_and_the_earliest_last(audited):
-    one = results(audited)["benchmarks"]["sums"]
-    assert (one["prompts"], one["completions"], one["mean_reward"]) == (12, 48, 0.5)
-    for sides in one["rules"].values():
+    one = results(audited)["sums"]
+    assert one["prompts"] == 12
+    assert one["completions"] == 48
+    assert one["mean_reward"] == 0.5
+    rules = one["rules"]
+    for sides in rules.values():
         assert sides["losers"]["responses"] == 12
         assert np.isfinite(sides["losers"]["auc"])
+    assert rules[LABELS]["losers"]["auc"] == 1
+    early = rules["own_audited.Early"]
+    assert early["losers"]["auc"] == 0  # the mark is at the end
+    assert rules["position, earlier first"] == early
     assert (audited / "audit.md").read_text().startswith("## sums\n\n")
-    assert one["rules"]["own_audited.Early"]["losers"]["auc"] == 0  # the mark is at the end
-    assert one["rules"][LABELS]["losers"]["auc"] == 1
-    assert one["rules"]["position, earlier first"] == one["rules"]["own_audited.Early"]
 
 
 def test_an_adapter_that_changes_nothing_is_its_base(model, sums, tmp_path):
     """And the same audit gives the same results."""
-    adapted = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(model), LoraConfig(r=2, target_modules=["q_proj"])
-    )  # B = 0
-    adapted.save_pretrained(tmp_path / "adapter")
+    base = AutoModelForCausalLM.from_pretrained(model)
+    adapted = get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"]))  # B = 0
+    adapter = tmp_path / "adapter"
+    adapted.save_pretrained(adapter)
     rules = ["delta:token_gradient=full", "random", "shuffled"]
-    for name, path in (("base", model), ("adapted", tmp_path / "adapter")):
-        assert audit(tmp_path / name, path, sums, rules=rules, num_prompts=4) == 0
-    assert results(tmp_path / "adapted")["benchmarks"] == results(tmp_path / "base")["benchmarks"]
+
+    assert audit(tmp_path / "base", model, sums, rules=rules, num_prompts=4) == 0
+    assert audit(tmp_path / "adapted", adapter, sums, rules=rules, num_prompts=4) == 0
+
+    assert results(tmp_path / "adapted") == results(tmp_path / "base")
 
 
 def test_public_data_is_audited(model, tmp_path):
-    sources = [f"{name}={FIXTURES / name.split('_')[0]}.jsonl" for name in ("humanevalpack", "processbench_gsm8k")]
-    assert audit(tmp_path, model, *sources, rules=["delta"]) == 0
-    assert {line["benchmark"] for line in lines(tmp_path)} == {"humanevalpack", "processbench_gsm8k"}
+    code = f"humanevalpack={FIXTURES}/humanevalpack.jsonl"
+    steps = f"processbench_gsm8k={FIXTURES}/processbench.jsonl"
+
+    assert audit(tmp_path, model, code, steps, rules=["delta"]) == 0
+
+    signs = {"humanevalpack": set(), "processbench_gsm8k": set()}
+    for line in lines(tmp_path):
+        signs[line["benchmark"]].add(np.sign(line["advantage"]))
+    assert signs["humanevalpack"]
     # with one completion of a problem, the rollout batch is the group
-    of_problems = [line for line in lines(tmp_path) if line["benchmark"] == "processbench_gsm8k"]
-    assert {np.sign(line["advantage"]) for line in of_problems} == {1, -1}
-    assert results(tmp_path)["benchmarks"]["processbench_gsm8k"]["rules"]["delta"]["losers"]["responses"] >= 2
+    assert signs["processbench_gsm8k"] == {1, -1}
+    found = results(tmp_path)["processbench_gsm8k"]["rules"]["delta"]
+    assert found["losers"]["responses"] >= 2
+
+
+def labelled(prompt: str, size: int, reward: int, marks: list) -> dict:
+    return {
+        "prompt": prompt,
+        "completion": "c" * size,
+        "reward": reward,
+        "marks": marks,
+    }
 
 
 def test_what_is_left_out_is_counted(model, tmp_path, capsys):
-    rows = []
-    for prompt, size, reward, marks in (
-        ("ab", 5, 0, [[1, 2]]),
-        ("ab", 3, 1, []),
-        ("ab", 700, 0, []),
-        ("cd", 5, 0, [[1, 2]]),
-        ("ef", 5, 0, []),
-        ("ef", 6, 1, []),
-    ):
-        rows.append({"prompt": prompt, "completion": "c" * size, "reward": reward, "marks": marks})
-    path = tmp_path / "mine.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
+    too_long = labelled("ab", 700, 0, [])
+    only_one = labelled("cd", 5, 0, [[1, 2]])
+    unmarked = [labelled("ef", 5, 0, []), labelled("ef", 6, 1, [])]
+    usable = [labelled("ab", 5, 0, [[1, 2]]), labelled("ab", 3, 1, [])]
+
+    path = write_lines(tmp_path / "mine.jsonl", [*usable, too_long, only_one, *unmarked])
     assert audit(tmp_path / "audit", model, path, rules=["delta"]) == 0
     assert "left out: 1 completions: longer than the model's 600 tokens" in capsys.readouterr().out
-    assert [*results(tmp_path / "audit")["benchmarks"]["mine"]["left_out"].values()] == [1, 2]
-    path.write_text("\n".join(map(json.dumps, rows[2:])))
+    left_out = results(tmp_path / "audit")["mine"]["left_out"]
+    assert list(left_out.values()) == [1, 2]
+
+    write_lines(path, [too_long, only_one, *unmarked])
     assert audit(tmp_path / "other", model, path, rules=["delta"]) == 2
     assert "nothing can be audited" in capsys.readouterr().err
 

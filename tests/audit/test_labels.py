@@ -24,75 +24,127 @@ def texts(one: Labelled, ranges) -> list[str]:
     return [one.completion[start:end] for start, end in ranges]
 
 
+def marked(one: Labelled) -> list[str]:
+    return texts(one, one.marks)
+
+
 def test_processbench_marks_the_first_wrong_step():
     wrong, right, alone, by_chance, _ = read("processbench_gsm8k", "processbench.jsonl")
+
     assert wrong.completion == (
         "In the afternoon she picks 12 * 2 = 24 apples.\n\nIn all she picks 12 + 24 = 38 apples.\n\n"
         "The answer is \\boxed{38}."
     )
     assert wrong.reward == 0
-    assert texts(wrong, wrong.marks) == ["In all she picks 12 + 24 = 38 apples.\n\n"]
+    assert marked(wrong) == ["In all she picks 12 + 24 = 38 apples.\n\n"]
     assert "".join(texts(wrong, wrong.units)) == wrong.completion
-    assert (right.reward, right.marks) == (1, [])
-    assert texts(alone, alone.marks) == ["Half an hour has 50 minutes.\n\n"]
-    assert (by_chance.reward, by_chance.marks) == (1, [])  # a wrong step, but a right answer
+
+    assert right.reward == 1
+    assert right.marks == []
+
+    assert marked(alone) == ["Half an hour has 50 minutes.\n\n"]
     [message] = alone.prompt
     assert message["content"].startswith("A pri")
     assert message["content"].endswith("within \\boxed{}.")  # the recipes' template
 
+    assert by_chance.reward == 1
+    assert by_chance.marks == []  # a wrong step, but a right answer
+
 
 def test_humanevalpack():
     right, wrong, longer, shorter = read("humanevalpack", "humanevalpack.jsonl")
-    assert (right.completion, right.reward) == ("    return a + b\n", 1)
-    assert texts(right, right.marks) == ["+"]
-    assert (texts(wrong, wrong.marks), wrong.reward) == (["-"], 0)
-    assert "".join(texts(longer, longer.marks)).strip().startswith("if not y")
-    assert texts(shorter, shorter.marks) == ["r"]  # what stands where something is missing
+
+    assert right.completion == "    return a + b\n"
+    assert right.reward == 1
+    assert marked(right) == ["+"]
     assert not right.units
-    assert differing("return a", "return a + b") == [(7, 8)]  # what lacks its end has its last character marked
+
+    assert wrong.reward == 0
+    assert marked(wrong) == ["-"]
+
+    assert "".join(marked(longer)).strip().startswith("if not y")
+    assert marked(shorter) == ["r"]  # what stands where something is missing
+
+
+def test_what_lacks_its_end_has_its_last_character_marked():
+    assert differing("return a", "return a + b") == [(7, 8)]
+
+
+OWN_ROW = {
+    "prompt": "1+1=",
+    "completion": "it is 3",
+    "reward": 0.0,
+    "marks": [[6, 7]],
+    "units": [[0, 6], [6, 7]],
+}
 
 
 def test_a_file_of_ones_own(tmp_path):
     path = tmp_path / "mine.jsonl"
-    row = {"prompt": "1+1=", "completion": "it is 3", "reward": 0.0, "marks": [[6, 7]], "units": [[0, 6], [6, 7]]}
-    path.write_text(json.dumps(row) + "\n")
-    data = LabelledData(str(path))
-    (one,) = load_labelled(data)
-    assert texts(one, one.marks) == ["3"]
+    path.write_text(json.dumps(OWN_ROW) + "\n")
+    [one] = load_labelled(LabelledData(str(path)))
+    assert marked(one) == ["3"]
     assert texts(one, one.units) == ["it is ", "3"]
-    wrong = ({"marks": [[6, 9]]}, {"marks": [6]}, {"units": [[3, 3]]}, {"units": [[0, 6]]}, {"completion": None})
-    for change in wrong:
-        path.write_text(json.dumps(row | change) + "\n")
-        with pytest.raises(ValueError, match=r"mine.jsonl, row 1: .* It has prompt, completion"):
-            load_labelled(data)
 
 
 # --- in tokens ---
 
 
 # what Qwen's tokenizers split texts by, and Llama's
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"marks": [[6, 9]]},
+        {"marks": [6]},
+        {"units": [[3, 3]]},
+        {"units": [[0, 6]]},
+        {"completion": None},
+    ],
+    ids=str,
+)
+def test_a_row_that_does_not_fit_is_named(tmp_path, change):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(OWN_ROW | change) + "\n")
+    with pytest.raises(ValueError, match=r"mine.jsonl, row 1: .* It has prompt, completion"):
+        load_labelled(LabelledData(str(path)))
+
+
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+
+def with_words(words: list[str]) -> Tokenizer:
+    """Its tokens are these words."""
+    vocabulary = {word: i for i, word in enumerate(words)}
+    return Tokenizer(models.WordLevel(vocabulary, unk_token=words[0]))
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     """Of whole words as those of language models split them: ".\n\n" is one token."""
     split = pre_tokenizers.Split(Regex(SPLIT), behavior="isolated")
-    texts = [one.completion for one in read("processbench_gsm8k", "processbench.jsonl")]
-    texts += ["    return abs(a - b) * 2\n", "another", "p"]
-    words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text)})
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="p"))
-    tokenizer.pre_tokenizer, tokenizer.decoder = split, decoders.Fuse()
+    texts = ["p", "another", "    return abs(a - b) * 2\n"]
+    texts += [one.completion for one in read("processbench_gsm8k", "processbench.jsonl")]
+    words = []
+    for text in texts:
+        words += [word for word, _ in split.pre_tokenize_str(text)]
+    tokenizer = with_words([*dict.fromkeys(words)])
+    tokenizer.pre_tokenizer = split
+    tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def row_of(one: Labelled, tokenizer, **config) -> dict:
+    return to_row(one, Reader("m", tokenizer, PretrainedConfig(**config)))
 
 
 def test_steps_in_tokens_that_swallow_line_breaks(tokenizer):
     one = read("processbench_gsm8k", "processbench.jsonl")[0]
-    row = to_row(one, Reader("m", tokenizer, PretrainedConfig()))
-    assert ".\n\n" in tokenizer.convert_ids_to_tokens(row["token_ids"])
-    ids, units = np.array(row["token_ids"]), np.array(row["unit"])
+    row = row_of(one, tokenizer)
+    ids = np.array(row["token_ids"])
+    units = np.array(row["unit"])
+    assert ".\n\n" in tokenizer.convert_ids_to_tokens(ids)
     for unit, text in enumerate(texts(one, one.units)):  # ".\n\n" is a token of the step before
         assert tokenizer.decode(ids[units == unit]) == text
     assert row["marked"] == [1]
@@ -100,13 +152,14 @@ def test_steps_in_tokens_that_swallow_line_breaks(tokenizer):
 
 def test_a_mark_on_the_space_before_a_word():
     """A tokenizer with `trim_offsets` leaves the space out of the offsets of its token."""
-    tokens = ["a", "Ġb"]
-    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="a"))
+    tokenizer = with_words(["a", "Ġb"])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
     trimmed = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    assert trimmed("a b", return_offsets_mapping=True)["offset_mapping"] == [(0, 1), (2, 3)]
-    assert to_row(Labelled("a", "a b", 0.0, [(1, 2)]), Reader("m", trimmed, PretrainedConfig()))["marked"] == [1]
+    offsets = trimmed("a b", return_offsets_mapping=True)["offset_mapping"]
+    assert offsets == [(0, 1), (2, 3)]
+    space_is_marked = Labelled("a", "a b", 0.0, [(1, 2)])
+    assert row_of(space_is_marked, trimmed)["marked"] == [1]
 
 
 @pytest.mark.parametrize(
@@ -119,4 +172,4 @@ def test_a_mark_on_the_space_before_a_word():
 )
 def test_a_completion_that_cannot_be_scored_is_refused_with_the_reason(tokenizer, one, reason):
     with pytest.raises(UnfitError, match=reason):
-        to_row(one, Reader("m", tokenizer, PretrainedConfig(max_position_embeddings=3)))
+        row_of(one, tokenizer, max_position_embeddings=3)

@@ -6,16 +6,39 @@ from delta_trl.audit.table import describe
 
 
 def test_numbers_of_both_sides():
-    above = {"auc": 0.812, "interval": [0.712, 0.912], "p": 0.0005, "chance": "above"}
-    below = {"auc": 0.213, "interval": [0.113, 0.313], "p": 0.01, "chance": "below"}
-    none = {"auc": 0.55, "interval": [0.45, 0.65], "p": 0.5, "chance": ""}
+    above = {
+        "auc": 0.812,
+        "interval": [0.712, 0.912],
+        "p": 0.0005,
+        "chance": "above",
+    }
+    below = {
+        "auc": 0.213,
+        "interval": [0.113, 0.313],
+        "p": 0.01,
+        "chance": "below",
+    }
+    at_chance = {
+        "auc": 0.55,
+        "interval": [0.45, 0.65],
+        "p": 0.5,
+        "chance": "",
+    }
     rules = {
         "good": {"losers": above, "winners": below},
-        "none": {"losers": none},
-        "few": {"losers": none | {"interval": None}},
+        "none": {"losers": at_chance},
+        "few": {"losers": at_chance | {"interval": None}},
     }
-    one = {"rules": rules, "prompts": 1000, "completions": 2, "mean_reward": 0.5, "left_out": {"too long": 3}}
+    one = {
+        "rules": rules,
+        "prompts": 1000,
+        "completions": 2,
+        "mean_reward": 0.5,
+        "left_out": {"too long": 3},
+    }
+
     text = describe({"mine": one})
+
     assert text.startswith("## mine\n\n1,000 prompts, 2 completions, mean reward 0.500; left out: 3 too long.\n\n|")
     rows = dict(re.findall(r"^\| (\w+) +\| *(.*?) *\|$", text, re.MULTILINE))
     assert re.split(r" +\| +", rows["good"]) == [

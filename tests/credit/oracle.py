@@ -22,25 +22,32 @@ def coefficients(
     v = np.asarray(v, np.float64)
     A = np.asarray(advantages, np.float64)
     sides = {+1: A > 0, -1: A < 0}
-    if not all(tokens.any() for tokens in sides.values()):
+    if not (A > 0).any() or not (A < 0).any():
         return np.ones(len(A)), (np.nan, np.nan)
 
     def centroids(alpha):
         weights = np.abs(A) * alpha
         return {side: np.average(v[tokens], axis=0, weights=weights[tokens]) for side, tokens in sides.items()}
 
+    def squared_distances(centroid):
+        return np.sum((v - centroid) ** 2, axis=1)
+
     def margins(mu):
         values = np.zeros(len(A))
-        squared_distances = {side: np.sum((v - mu[side]) ** 2, axis=1) for side in sides}
         for side, tokens in sides.items():
-            other = squared_distances[-side] if margin == "contrast" else 0
-            values[tokens] = (other - squared_distances[side])[tokens]
+            own = squared_distances(mu[side])
+            other = squared_distances(mu[-side]) if margin == "contrast" else 0
+            values[tokens] = (other - own)[tokens]
         return values
 
     def temperature(delta):
         if temperatures is not None:
             return dict(zip(sides, temperatures, strict=True))
-        return {side: np.sqrt(max(np.var(delta[tokens]), eps)) for side, tokens in sides.items()}
+        gamma = {}
+        for side, tokens in sides.items():
+            variance = np.var(delta[tokens])
+            gamma[side] = np.sqrt(max(variance, eps))
+        return gamma
 
     def assign(delta, gamma):
         alpha = np.zeros(len(A))

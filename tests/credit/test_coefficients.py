@@ -20,13 +20,20 @@ from .batches import explicit_vectors, random_batch, tokens_of
 
 @pytest.mark.parametrize(
     "advantages",
-    [[0.0] * 6, [1.0, 2, 3, 1, 1, 0], [-1.0, -2, -3, -1, -1, 0], [math.nan] * 6, []],
-    ids=["all zero", "no losers", "no winners", "unscorable", "no token"],
+    [
+        pytest.param([0.0] * 6, id="all zero"),
+        pytest.param([1.0, 2, 3, 1, 1, 0], id="no losers"),
+        pytest.param([-1.0, -2, -3, -1, -1, 0], id="no winners"),
+        pytest.param([math.nan] * 6, id="unscorable"),
+        pytest.param([], id="no token"),
+    ],
 )
 def test_without_contrast_every_coefficient_is_exactly_one(advantages):
-    hidden, log_probs, _ = random_batch(0, n=len(advantages))
-    credit = contrast_credit(OutputRowGradients(hidden, log_probs), torch.tensor(advantages))
-    assert credit.weights.tolist() == [1.0] * len(advantages)
+    n = len(advantages)
+    hidden, log_probs, _ = random_batch(0, n=n)
+    gradients = OutputRowGradients(hidden, log_probs)
+    credit = contrast_credit(gradients, torch.tensor(advantages))
+    assert credit.weights.tolist() == [1.0] * n
     assert credit.neutral
     assert math.isnan(credit.metrics["temperature_positive"])
 
@@ -37,7 +44,8 @@ def test_certain_tokens_have_no_gradient():
     log_probs[:25] = 0.0
     log_probs[25:30] = 0.05  # far more than rounding does: the sign of 1 - p must not turn
     ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages)
-    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs.clamp(max=0)), advantages)
+    v = explicit_vectors(hidden, log_probs.clamp(max=0))
+    expected, _ = oracle.coefficients(v, advantages)
     np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6)
 
 
@@ -65,9 +73,12 @@ refinements = st.integers(0, 3)
 def test_small_and_lopsided_batches_equal_the_oracle(batch, K):
     """Single tokens, sides of one token, and tokens that are all alike."""
     hidden, log_probs, advantages = batch
-    for v in (hidden, hidden[:1].expand_as(hidden)):
-        ours = token_coefficients(OutputRowGradients(v, log_probs), advantages, refinement_steps=K)
-        expected, _ = oracle.coefficients(explicit_vectors(v, log_probs), advantages, refinement_steps=K)
+    all_alike = hidden[:1].expand_as(hidden)
+    for states in (hidden, all_alike):
+        gradients = OutputRowGradients(states, log_probs)
+        ours = token_coefficients(gradients, advantages, refinement_steps=K)
+        v = explicit_vectors(states, log_probs)
+        expected, _ = oracle.coefficients(v, advantages, refinement_steps=K)
         np.testing.assert_allclose(ours.numpy(), expected, atol=1e-5)
 
 
@@ -79,13 +90,17 @@ def test_scale_sign_and_order_do_not_matter(batch, K, scale, random):
     random.shuffle(order)
 
     def coefficients(hidden, log_probs, advantages, eps=1e-8):
-        return token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, eps=eps)
+        gradients = OutputRowGradients(hidden, log_probs)
+        return token_coefficients(gradients, advantages, refinement_steps=K, eps=eps)
 
     close = partial(torch.testing.assert_close, atol=1e-5, rtol=0)
     ours = coefficients(hidden, log_probs, advantages)
-    close(coefficients(hidden[order], log_probs[order], advantages[order]), ours[order])
+    reordered = coefficients(hidden[order], log_probs[order], advantages[order])
+    close(reordered, ours[order])
     close(coefficients(hidden, log_probs, -advantages), ours)
-    close(coefficients(hidden, log_probs, torch.where(advantages == 0, math.nan, advantages)), ours)
+    unknown = torch.where(advantages == 0, math.nan, advantages)
+    close(coefficients(hidden, log_probs, unknown), ours)
+
     unscaled = coefficients(hidden, log_probs, advantages, eps=0)
     close(coefficients(hidden, log_probs, advantages * scale, eps=0), unscaled)
     close(coefficients(hidden * scale, log_probs, advantages, eps=0), unscaled)
@@ -94,10 +109,15 @@ def test_scale_sign_and_order_do_not_matter(batch, K, scale, random):
 @given(batches, refinements, st.floats(0.01, 10))
 def test_equal_bounds_are_exactly_grpo(batch, K, bound):
     hidden, log_probs, advantages = batch
-    options = {"refinement_steps": K, "lambda_min": bound, "lambda_max": bound}
+    options = {
+        "refinement_steps": K,
+        "lambda_min": bound,
+        "lambda_max": bound,
+    }
     for dtype in (torch.float64, torch.float32):
         gradients = OutputRowGradients(hidden.to(dtype), log_probs)
-        assert (token_coefficients(gradients, advantages.to(dtype), **options) == 1).all()
+        weights = token_coefficients(gradients, advantages.to(dtype), **options)
+        assert (weights == 1).all()
 
 
 # --- statistics ---
@@ -105,7 +125,8 @@ def test_equal_bounds_are_exactly_grpo(batch, K, bound):
 
 def test_statistics_equal_those_by_hand():
     """By hand: winners' coefficients are 1, 2 and 6, losers' 7 and 9. A token without advantage counts nowhere."""
-    statistics = coefficient_statistics(torch.tensor([1.0, 7, 2, 10, 6, 9]), torch.tensor([1.0, -2, 0.5, 0, 1, -1]))
+    coefficients = torch.tensor([1.0, 7, 2, 10, 6, 9])
+    advantages = torch.tensor([1.0, -2, 0.5, 0, 1, -1])
     expected = {
         "coefficient_min": 1,
         "coefficient_mean": 5,
@@ -115,34 +136,49 @@ def test_statistics_equal_those_by_hand():
         "coefficient_mean_negative": 8,
         "between_sides_variance": 6 / 9.2,  # (3 * 4 + 2 * 9) / 5
     }
-    assert statistics == pytest.approx(expected)
+    assert coefficient_statistics(coefficients, advantages) == pytest.approx(expected)
 
 
 def test_statistics_where_undefined():
-    statistics = coefficient_statistics(torch.tensor([1.0, 2, 0]), torch.tensor([1.0, 0, 0]))
-    assert statistics["coefficient_mean"] == statistics["coefficient_mean_positive"] == 1
-    assert math.isnan(statistics["coefficient_mean_negative"])
-    assert math.isnan(statistics["between_sides_variance"])
-    assert all(math.isnan(value) for value in coefficient_statistics(torch.ones(0), torch.ones(0)).values())
+    one_winner = coefficient_statistics(torch.tensor([1.0, 2, 0]), torch.tensor([1.0, 0, 0]))
+    assert one_winner["coefficient_mean"] == 1
+    assert one_winner["coefficient_mean_positive"] == 1
+    assert math.isnan(one_winner["coefficient_mean_negative"])
+    assert math.isnan(one_winner["between_sides_variance"])
+
+    no_token = coefficient_statistics(torch.ones(0), torch.ones(0))
+    for value in no_token.values():
+        assert math.isnan(value)
 
 
 def test_centroids_against_explicit_ones():
     hidden, log_probs, advantages = random_batch(9)
+    gradients = OutputRowGradients(hidden, log_probs)
     v = explicit_vectors(hidden, log_probs)
-    sides = advantages.numpy() > 0, advantages.numpy() < 0
-    plus, minus = (np.average(v[side], axis=0, weights=advantages[side]) for side in sides)
-    cosine = 1 - distance.cosine(plus, minus)
-    ratio = np.linalg.norm(plus) / np.linalg.norm(minus)
-    found = compare_centroids(OutputRowGradients(hidden, log_probs), advantages)
-    assert found == pytest.approx({"centroid_cosine": cosine, "centroid_norm_ratio": ratio})
-    undefined = compare_centroids(OutputRowGradients(hidden, log_probs), advantages.abs())
-    assert all(map(math.isnan, undefined.values()))
+    won = advantages.numpy() > 0
+    lost = advantages.numpy() < 0
+    plus = np.average(v[won], axis=0, weights=advantages[won])
+    minus = np.average(v[lost], axis=0, weights=advantages[lost])
+    expected = {
+        "centroid_cosine": 1 - distance.cosine(plus, minus),
+        "centroid_norm_ratio": np.linalg.norm(plus) / np.linalg.norm(minus),
+    }
+    assert compare_centroids(gradients, advantages) == pytest.approx(expected)
+
+    without_losers = compare_centroids(gradients, advantages.abs())
+    assert np.isnan([*without_losers.values()]).all()
+
+
+def test_top_k_states_report_their_centroids():
     rule = DelTA(token_gradient="topk_hidden", token_gradient_top_k=5)
-    assert "centroid_cosine" in rule.of_rollout(tokens_of(random_batch(9))).metrics
+    credit = rule.of_rollout(tokens_of(random_batch(9)))
+    assert "centroid_cosine" in credit.metrics
 
 
 def test_bad_shapes_are_named():
+    v = torch.ones(2, 3)
     with pytest.raises(ValueError, match=r"\(2, 3, 4\).*\(2, 3\)"):
-        OutputRowGradients(torch.ones(2, 3, 4), -torch.ones(2, 3))
+        OutputRowGradients(torch.ones(2, 3, 4), v)
+    gradients = OutputRowGradients(v, -torch.ones(2))
     with pytest.raises(ValueError, match=r"got \(2, 1\)"):
-        token_coefficients(OutputRowGradients(torch.ones(2, 3), -torch.ones(2)), torch.ones(2, 1))
+        token_coefficients(gradients, torch.ones(2, 1))

@@ -34,11 +34,12 @@ def work(rank: int, store: str):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     _, _, advantages = random_batch(0)
     numbers = torch.arange(len(advantages))
-    for batch, of_first in (
-        ("uneven", numbers < len(numbers) // 4),
-        ("empty rank", numbers >= 0),
-        ("one side each", advantages > 0),
-    ):
+    of_first_rank = {
+        "uneven": numbers < len(numbers) // 4,
+        "empty rank": numbers >= 0,
+        "one side each": advantages > 0,
+    }
+    for batch, of_first in of_first_rank.items():
         mine = of_first if rank == 0 else ~of_first
         rules = RULES if batch == "one side each" else [*RULES, *DRAWING]
         for rule, (weights, metrics) in zip(rules, expected, strict=False):

@@ -40,7 +40,8 @@ from .batches import explicit_vectors, random_batch, tokens_of
 
 def by_oracle(tokens: Tokens, **options) -> tuple[np.ndarray, tuple[float, float]]:
     [hidden] = tokens.hidden.blocks
-    return oracle.coefficients(explicit_vectors(hidden, tokens.log_probs), tokens.advantages, **options)
+    v = explicit_vectors(hidden, tokens.log_probs)
+    return oracle.coefficients(v, tokens.advantages, **options)
 
 
 @pytest.mark.parametrize(
@@ -55,30 +56,41 @@ def by_oracle(tokens: Tokens, **options) -> tuple[np.ndarray, tuple[float, float
 )
 def test_equals_the_oracle(rule, options):
     tokens = tokens_of(random_batch(7))
+    weights, temperatures = by_oracle(tokens, margin=rule._margin, **options)
+
     credit = rule(**options).of_rollout(tokens)
-    expected, temperatures = by_oracle(tokens, margin=rule._margin, **options)
+
     assert credit.weights.dtype == torch.float32
-    np.testing.assert_allclose(credit.weights.numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(credit.weights.numpy(), weights, rtol=1e-6)
     ours = [credit.metrics["temperature_positive"], credit.metrics["temperature_negative"]]
     np.testing.assert_allclose(ours, temperatures, rtol=1e-9)
 
 
 def test_temperatures_of_the_first_contrast_are_kept():
-    first, second = tokens_of(random_batch(7)), tokens_of(random_batch(8))
-    kept = DelTA(temperature_mode="initial")
-    assert kept.of_rollout(tokens_of(random_batch(7, zero_share=1.0))).neutral
-    kept.of_rollout(first)
+    without_contrast = tokens_of(random_batch(7, zero_share=1.0))
+    first = tokens_of(random_batch(7))
+    second = tokens_of(random_batch(8))
     _, temperatures = by_oracle(first)
-    for options in ({"temperatures": temperatures}, {}):
-        expected, _ = by_oracle(second, **options)
-        np.testing.assert_allclose(kept.of_rollout(second).weights.numpy(), expected, rtol=1e-6)
-        kept.load_state_dict({})
+    with_those_of_first, _ = by_oracle(second, temperatures=temperatures)
+    with_its_own, _ = by_oracle(second)
+
+    rule = DelTA(temperature_mode="initial")
+    assert rule.of_rollout(without_contrast).neutral
+    rule.of_rollout(first)
+    kept = rule.of_rollout(second).weights
+    np.testing.assert_allclose(kept.numpy(), with_those_of_first, rtol=1e-6)
+
+    rule.load_state_dict({})
+    forgotten = rule.of_rollout(second).weights
+    np.testing.assert_allclose(forgotten.numpy(), with_its_own, rtol=1e-6)
 
 
 def test_no_tokens_times_dimension_temporary():
     """In a dtype that has to be converted."""
-    hidden = torch.randn(30_000, 256, dtype=torch.bfloat16)
-    gradients, advantages = OutputRowGradients(hidden, -torch.rand(30_000)), torch.randn(30_000)
+    n = 30_000
+    hidden = torch.randn(n, 256, dtype=torch.bfloat16)
+    gradients = OutputRowGradients(hidden, -torch.rand(n))
+    advantages = torch.randn(n)
     with PeakMemory() as memory:
         token_coefficients(gradients, advantages)
     assert 0 < memory.peak < hidden.numel() * 4 / 3
@@ -88,18 +100,30 @@ def test_no_tokens_times_dimension_temporary():
 
 N, V, D = 5, 2**15 + 7, 3  # in two ranges of the vocabulary
 HEADS = {
-    "bias and temperature": {"bias": torch.linspace(-1, 1, V).double(), "temperature": 0.7},
-    "softcap, scale and temperature": {"softcap": 2.0, "scale": 0.5, "temperature": 0.7},
+    "bias and temperature": {
+        "bias": torch.linspace(-1, 1, V).double(),
+        "temperature": 0.7,
+    },
+    "softcap, scale and temperature": {
+        "softcap": 2.0,
+        "scale": 0.5,
+        "temperature": 0.7,
+    },
 }
 
 
 def vocabulary_batch(dtype=torch.float64):
+    """Hidden states, tokens, the LM head's weights, and weights of tokens."""
     generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(N, D, generator=generator, dtype=torch.float64).to(dtype)
-    weight = torch.randn(V, D, generator=generator, dtype=torch.float64).to(dtype)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    hidden = normal(N, D).to(dtype)
+    weight = normal(V, D).to(dtype)
     tokens = torch.randint(0, V, (N,), generator=generator)
     tokens[:2] = torch.tensor([0, 2**15])  # the first of each range
-    return hidden, tokens, weight, torch.randn(N, generator=generator, dtype=torch.float64)
+    return hidden, tokens, weight, normal(N)
 
 
 def log_probs(hidden, tokens, weight, bias=None, temperature=1.0, scale=1.0, softcap=None):
@@ -107,15 +131,17 @@ def log_probs(hidden, tokens, weight, bias=None, temperature=1.0, scale=1.0, sof
     logits = torch.nn.functional.linear(hidden, weight, bias) * scale
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
-    return (logits / temperature).log_softmax(dim=1)[torch.arange(len(tokens)), tokens]
+    log_p = (logits / temperature).log_softmax(dim=1)
+    return log_p[torch.arange(len(tokens)), tokens]
 
 
 def assert_products(gradients, c, v):
     """Σ_k c_k v_k of explicit vectors v (N, …), and its products with each of them."""
-    direction = gradients.combine(c)
     v = v.flatten(1)
-    torch.testing.assert_close(direction.flatten(), c @ v)
-    torch.testing.assert_close(gradients.score(direction), v @ (c @ v))
+    expected = c @ v
+    direction = gradients.combine(c)
+    torch.testing.assert_close(direction.flatten(), expected)
+    torch.testing.assert_close(gradients.score(direction), v @ expected)
 
 
 @pytest.mark.parametrize("options", HEADS.values(), ids=HEADS)
@@ -124,23 +150,38 @@ def test_equals_autograd(options, monkeypatch):
     monkeypatch.setattr(module, "_TILE", 2**16)  # of two tokens
     hidden, tokens, weight, c = vocabulary_batch()
     head = LMHead(weight, **options)
-    of_weight = jacobian(lambda weight: log_probs(hidden, tokens, weight, **options), weight)  # (N, V, D)
-    assert_products(LMHeadGradients(hidden, tokens, head), c, of_weight)
-    of_hidden = jacobian(lambda hidden: log_probs(hidden, tokens, weight, **options).sum(), hidden)  # (N, D)
-    assert_products(TopKHiddenGradients(hidden, tokens, head, k=V), c, of_hidden)
+
+    def of_weight(weight):
+        return log_probs(hidden, tokens, weight, **options)
+
+    def of_hidden(hidden):
+        return log_probs(hidden, tokens, weight, **options).sum()
+
+    by_weight = jacobian(of_weight, weight)  # (N, V, D)
+    assert_products(LMHeadGradients(hidden, tokens, head), c, by_weight)
+    by_hidden = jacobian(of_hidden, hidden)  # (N, D)
+    assert_products(TopKHiddenGradients(hidden, tokens, head, k=V), c, by_hidden)
 
 
 def test_top_k_equals_explicit_vectors():
     hidden, tokens, weight, c = vocabulary_batch()
-    values, ids = (hidden @ weight.T).topk(20)
-    means = (values.softmax(dim=1)[:, :, None] * weight[ids]).sum(dim=1)
-    assert_products(TopKHiddenGradients(hidden, tokens, LMHead(weight), k=20), c, weight[tokens] - means)
+    gradients = TopKHiddenGradients(hidden, tokens, LMHead(weight), k=20)
+    logits = hidden @ weight.T
+    values, ids = logits.topk(20)
+    probabilities = values.softmax(dim=1)
+    mean_rows = torch.einsum("nk,nkd->nd", probabilities, weight[ids])
+    assert_products(gradients, c, weight[tokens] - mean_rows)
 
 
 def test_output_row_is_a_row_of_the_lm_head_gradient():
     hidden, tokens, weight, c = vocabulary_batch()
-    explicit = jacobian(lambda weight: log_probs(hidden, tokens, weight), weight)[torch.arange(N), tokens]
-    assert_products(OutputRowGradients(hidden, log_probs(hidden, tokens, weight)), c, explicit)
+
+    def of_weight(weight):
+        return log_probs(hidden, tokens, weight)
+
+    whole = jacobian(of_weight, weight)  # (N, V, D)
+    rows = whole[torch.arange(N), tokens]
+    assert_products(OutputRowGradients(hidden, of_weight(weight)), c, rows)
 
 
 def top_k(*arguments):
@@ -158,27 +199,32 @@ REPRESENTATIONS = pytest.mark.parametrize("make", [LMHeadGradients, top_k, outpu
 def test_low_precision_states(make):
     """bfloat16 states and weights give the coefficients of those very numbers."""
     hidden, tokens, weight, advantages = vocabulary_batch(torch.bfloat16)
-    ours = token_coefficients(make(hidden, tokens, LMHead(weight)), advantages)
-    exact = token_coefficients(make(hidden.double(), tokens, LMHead(weight.double())), advantages)
+    gradients = make(hidden, tokens, LMHead(weight))
+    same_in_float64 = make(hidden.double(), tokens, LMHead(weight.double()))
+    ours = token_coefficients(gradients, advantages)
+    exact = token_coefficients(same_in_float64, advantages)
     torch.testing.assert_close(ours, exact, atol=1e-4, rtol=0)
 
 
 @REPRESENTATIONS
 def test_never_tokens_times_vocabulary(make, monkeypatch):
-    vocabulary, n = 512, 1024
     monkeypatch.setattr(module, "_TILE", 2**16)
-    tokens, head = torch.randint(0, vocabulary, (n,)), LMHead(torch.randn(vocabulary, 8))
+    vocabulary, n, d = 512, 1024, 8
+    tokens = torch.randint(0, vocabulary, (n,))
+    head = LMHead(torch.randn(vocabulary, d))
     with PeakMemory() as memory:
-        gradients = make(torch.randn(n, 8), tokens, head)
-        gradients.score(gradients.combine(torch.ones(n)))
+        gradients = make(torch.randn(n, d), tokens, head)
+        direction = gradients.combine(torch.ones(n))
+        gradients.score(direction)
     assert 0 < memory.peak < n * vocabulary * 4 / 2
 
 
 def split_somehow(hidden, seed) -> HiddenStates:
     """The same states in blocks of random sizes, some empty."""
     generator = torch.Generator().manual_seed(seed)
-    cuts = torch.randint(len(hidden) + 1, (4,), generator=generator).sort().values
-    return HiddenStates(list(hidden.tensor_split(cuts)), hidden.device, staged=bool(seed % 2))
+    cuts = torch.randint(len(hidden) + 1, (4,), generator=generator)
+    blocks = hidden.tensor_split(cuts.sort().values)
+    return HiddenStates(list(blocks), hidden.device, staged=bool(seed % 2))
 
 
 @REPRESENTATIONS
@@ -190,12 +236,15 @@ def test_blocks_of_states_give_the_same_coefficients(make, seed, n):
     head = LMHead(torch.randn(11, 8, generator=generator))
     # LMHeadGradients combine one row of weights at a time
     weights = advantages if make is LMHeadGradients else torch.stack([advantages, advantages.abs()])
-    expected = None
-    for states in (hidden, split_somehow(hidden, 2 * seed), split_somehow(hidden, seed * 2 + 1)):
+
+    def results(states):
         gradients = make(states, tokens, head)
-        results = token_coefficients(gradients, advantages), gradients.combine(weights)
-        expected = expected or results
-        torch.testing.assert_close(results, expected, atol=1e-4, rtol=1e-4)
+        return token_coefficients(gradients, advantages), gradients.combine(weights)
+
+    whole = results(hidden)
+    for own_seed in (2 * seed, 2 * seed + 1):
+        in_blocks = results(split_somehow(hidden, own_seed))
+        torch.testing.assert_close(in_blocks, whole, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +260,9 @@ def test_blocks_of_states_give_the_same_coefficients(make, seed, n):
 )
 def test_a_model_s_head_scales_its_logits(settings, factor):
     hidden, _, weight, _ = vocabulary_batch()
-    config = SimpleNamespace(**{"model_type": "some", **settings})
+    text_config = SimpleNamespace(**{"model_type": "some", **settings})
     model = SimpleNamespace(
-        config=SimpleNamespace(get_text_config=lambda: config),
+        config=SimpleNamespace(get_text_config=lambda: text_config),
         get_output_embeddings=lambda: SimpleNamespace(weight=weight),
     )
     logits, slope = LMHead.of(model, temperature=2.0).logits(hidden)
@@ -223,11 +272,12 @@ def test_a_model_s_head_scales_its_logits(settings, factor):
 
 def test_k_and_shapes_are_checked():
     hidden, tokens, weight, _ = vocabulary_batch()
+    head = LMHead(weight)
     for k in (0, V + 1):
         with pytest.raises(ValueError, match=f"k={k}"):
-            TopKHiddenGradients(hidden, tokens, LMHead(weight), k=k)
+            TopKHiddenGradients(hidden, tokens, head, k=k)
     with pytest.raises(ValueError, match=r"\(N, 3\).*\(5, 2\)"):
-        LMHeadGradients(hidden[:, :2], tokens, LMHead(weight))
+        LMHeadGradients(hidden[:, :2], tokens, head)
 
 
 # --- FIPO ---
@@ -235,31 +285,50 @@ def test_k_and_shapes_are_checked():
 
 @pytest.mark.parametrize("T", [1, 128, 300])
 def test_discounted_future_sum(T):
-    x, gamma = torch.randn(3, T, dtype=torch.float64), 0.97
+    x = torch.randn(3, T, dtype=torch.float64)
+    gamma = 0.97
     powers = gamma ** torch.arange(T, dtype=torch.float64)
-    expected = torch.stack([(powers[: T - t] * x[:, t:]).sum(dim=1) for t in range(T)], dim=1)
+    expected = torch.empty_like(x)
+    for t in range(T):
+        expected[:, t] = x[:, t:] @ powers[: T - t]
     torch.testing.assert_close(discounted_future_sum(x, gamma), expected)
 
 
+def fipo_weights(rule: FIPO, new, advantages, mask=None) -> torch.Tensor:
+    """Weights after log-probabilities have moved from 0 to these."""
+    new = torch.tensor(new)
+    mask = torch.ones_like(new) if mask is None else torch.tensor(mask)
+    return rule.weights(new, torch.zeros_like(new), torch.tensor(advantages), mask)
+
+
 def test_weights_by_hand():
-    """
-    Decay 1 (γ = 1/2): a future that is being reinforced counts more, up to the clip of 1.2; one that is being
-    suppressed does not weaken. A loser's token with a ratio of e^2.5 > 10 is not amplified, and
-    weakened to 0.8 at most.
-    """
-    new = torch.tensor([[0.0, 0.1, 0.1], [0.0, -1.0, 2.5], [2.5, -8.0, 0.0], [-1.0, -1.0, -1.0], [-1.0, -1.0, -1.0]])
-    advantages = torch.tensor([1.0, -1.0, -1.0, 1.0, -1.0])
-    f = FIPO(decay=1.0).weights(new, torch.zeros(5, 3), advantages, torch.ones(5, 3))
-    e = math.e
-    moved = [[e**0.075, e**0.15, e**0.1], [e**0.125, 1.2, 1.0], [0.8, 1.0, 1.0]]
-    torch.testing.assert_close(f, torch.tensor([*moved, [1] * 3, [1] * 3]))
+    """Decay 1 (γ = 1/2), with a future that is reinforced, or suppressed, or both."""
+    new = [
+        [0.0, 0.1, 0.1],
+        [0.0, -1.0, 2.5],
+        [2.5, -8.0, 0.0],
+        [-1.0, -1.0, -1.0],
+        [-1.0, -1.0, -1.0],
+    ]
+    expected = [
+        [math.exp(0.075), math.exp(0.15), math.exp(0.1)],  # a future that is being reinforced counts more
+        [math.exp(0.125), 1.2, 1.0],  # up to the clip; a loser's token with a ratio of e^2.5 > 10 is not amplified
+        [0.8, 1.0, 1.0],  # and weakened to 0.8 at most
+        [1.0, 1.0, 1.0],  # a future that is being suppressed does not weaken
+        [1.0, 1.0, 1.0],
+    ]
+    weights = fipo_weights(FIPO(decay=1.0), new, advantages=[1.0, -1.0, -1.0, 1.0, -1.0])
+    torch.testing.assert_close(weights, torch.tensor(expected))
 
 
 def test_the_future_leaves_out_a_tool_s_text():
-    mask, new, old = torch.tensor([[1, 0, 1]]), torch.tensor([[0.0, 0.0, 0.1]]), torch.zeros(1, 3)
+    mask = torch.tensor([[1, 0, 1]])
+    old = torch.zeros(1, 3)
+    new = torch.tensor([[0.0, 0.0, 0.1]])
     tokens = Tokens(mask, mask, torch.ones(1), log_probs=new, old_log_probs=old)
     weights = FIPO(decay=1.0).of_micro_batch(tokens).weights
-    torch.testing.assert_close(weights.log(), torch.tensor([0.05, 0.1]))  # the second is one token away
+    expected = torch.tensor([0.05, 0.1])  # the second is one token away
+    torch.testing.assert_close(weights.log(), expected)
 
 
 def trainer_with(delta: float | None) -> SimpleNamespace:
@@ -270,15 +339,22 @@ def trainer_with(delta: float | None) -> SimpleNamespace:
 @pytest.mark.parametrize(("advantage", "weight"), [(1.0, 1.2), (-1.0, 1.0)])
 def test_only_losers_are_damped_beyond_the_safety_threshold(advantage, weight):
     """The ratio of the only token is e³, about 20, the threshold 10; below it both are amplified."""
-    for new, expected in ((3.0, weight), (2.0, 1.2)):
-        weights = FIPO().weights(torch.tensor([[new]]), torch.zeros(1, 1), torch.tensor([advantage]), torch.ones(1, 1))
-        assert weights.item() == pytest.approx(expected)
+    beyond = fipo_weights(FIPO(), [[3.0]], [advantage])
+    below = fipo_weights(FIPO(), [[2.0]], [advantage])
+    assert beyond.item() == pytest.approx(weight)
+    assert below.item() == pytest.approx(1.2)
 
 
-def test_padding_and_dual_clipped_tokens_have_no_future():
-    new, old = torch.tensor([[0.0, 0.05, 3.0]]), torch.zeros(1, 3)
+@pytest.mark.parametrize(
+    ("dual_clip", "mask"),
+    [
+        pytest.param(None, [[1, 1, 0]], id="padding"),
+        pytest.param(10.0, [[1, 1, 1]], id="dual-clipped"),
+    ],
+)
+def test_padding_and_dual_clipped_tokens_have_no_future(dual_clip, mask):
     rule = FIPO(decay=1.0)
-    for dual_clip, mask in ((None, [[1, 1, 0]]), (10.0, [[1, 1, 1]])):
-        rule.check(trainer_with(dual_clip))
-        weights = rule.weights(new, old, torch.ones(1), torch.tensor(mask))
-        assert weights[0, :2].log().tolist() == pytest.approx([0.025, 0.05], abs=1e-6)
+    rule.check(trainer_with(dual_clip))
+    weights = fipo_weights(rule, [[0.0, 0.05, 3.0]], [1.0], mask)
+    first_two = weights[0, :2].log()
+    assert first_two.tolist() == pytest.approx([0.025, 0.05], abs=1e-6)

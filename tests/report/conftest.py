@@ -31,15 +31,18 @@ def open_page(browser):
     """Open a page, and fail if anything goes to the console or the network."""
     contexts, trouble = [], []
 
-    def open_page(path, **options):
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+    def watch_request(request):
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            trouble.append(request.url)
+
+    def open_page(path, viewport=None, **options):
+        context = browser.new_context(viewport=viewport or {"width": 1280, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: trouble.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
         page.on("dialog", lambda dialog: trouble.append(f"dialog: {dialog.message}"))
-        local = ("file:", "data:", "blob:")
-        page.on("request", lambda request: request.url.startswith(local) or trouble.append(request.url))
+        page.on("request", watch_request)
         page.goto(path.resolve().as_uri())
         return page
 

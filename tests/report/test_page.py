@@ -30,23 +30,25 @@ def run_dir(tmp_path_factory):
 def test_values_by_keyboard_and_by_tap(run_dir, open_page):
     """In a narrow window, which does not scroll sideways."""
     page = open_page(run_dir / "report.html", has_touch=True, viewport={"width": 390, "height": 800})
-    page.locator(".winners .tokens").first.focus()
     groups = read_run(run_dir).groups
     last = next(group for group in groups if group.step == groups[-1].step)  # which the page opens
-    winner = last.of_side(1)[0]
+    coefficients = last.of_side(1)[0].coefficients
+    winner = page.locator(".winners .tokens").first
+    winner.focus()
 
-    def shown() -> str:
+    def assert_shown(coefficient):
         page.locator(".tokens > span:focus").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        return page.locator(":focus").evaluate("node => getComputedStyle(node, '::after').content")
+        shown = page.locator(":focus").evaluate("node => getComputedStyle(node, '::after').content")
+        assert shown.startswith(f'"coefficient {coefficient:.3f}, probability')
 
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    assert shown().startswith(f'"coefficient {winner.coefficients[2]:.3f}, probability')
+    assert_shown(coefficients[2])
     page.keyboard.press("ArrowLeft")
-    assert shown().startswith(f'"coefficient {winner.coefficients[1]:.3f}, probability')
-    page.locator(".winners .tokens").first.locator("span").nth(5).tap()
-    assert shown().startswith(f'"coefficient {winner.coefficients[5]:.3f}, probability')
+    assert_shown(coefficients[1])
+    winner.locator("span").nth(5).tap()
+    assert_shown(coefficients[5])
 
 
 @pytest.mark.slow
@@ -54,21 +56,34 @@ def test_values_by_keyboard_and_by_tap(run_dir, open_page):
 def test_accessibility_rules(run_dir, open_page, scheme):
     """axe-core: contrast of text on every shade, names, roles, headings, ..."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    results = axe.Axe().run(open_page(run_dir / "report.html", color_scheme=scheme, bypass_csp=True))
+    page = open_page(run_dir / "report.html", color_scheme=scheme, bypass_csp=True)
+    results = axe.Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
+
+
+def report_on(path, **options) -> str:
+    """The HTML of the report on a run."""
+    return write_report(path, path / "report.html", **options).read_text()
 
 
 def test_the_page_says_what_ran_and_opens_at_the_last_step(tmp_path):
     runs.write_run(tmp_path)
-    settings = {"model": "my/<model>", "token_credit": "DelTA()", "date": "2026-01-02", "versions": {"torch": "3"}}
-    record = json.dumps({**settings, "arguments": {"learning_rate": 1e-05, "seed": 7}})
-    (tmp_path / "training_settings.json").write_text(record)
-    html = write_report(tmp_path, tmp_path / "report.html").read_text()
-    head = re.sub("<.*?>", "", re.search('<p id="settings">(.*)</p>', html)[1])
-    assert unescape(head) == "model my/<model> · token_credit DelTA() · learning_rate 1e-05 · date 2026-01-02"
-    steps = re.findall(r'<details class="group"( open)?><summary>.*?(\d+)', html)
-    assert [bool(is_open) for is_open, _ in steps] == [True, False, False, False]
-    assert steps[0][1] == "39"
+    record = {
+        "model": "my/<model>",
+        "token_credit": "DelTA()",
+        "date": "2026-01-02",
+        "versions": {"torch": "3"},
+        "arguments": {"learning_rate": 1e-05, "seed": 7},
+    }
+    (tmp_path / "training_settings.json").write_text(json.dumps(record))
+
+    html = report_on(tmp_path)
+
+    settings = re.search('<p id="settings">(.*)</p>', html)[1]
+    text = unescape(re.sub("<.*?>", "", settings))
+    assert text == "model my/<model> · token_credit DelTA() · learning_rate 1e-05 · date 2026-01-02"
+    groups = re.findall(r'<details class="group"( open)?><summary>.*?(\d+)', html)
+    assert groups == [(" open", "39"), ("", "39"), ("", "0"), ("", "0")]
 
 
 HOSTILE = [
@@ -85,26 +100,30 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path, open_page):
     """No dialog, no request, no element that is not ours (the fixture watches), and every text as it is."""
     rng = np.random.default_rng(0)
     kinds = rng.integers(0, len(HOSTILE), 150)  # often enough for the verdict to name them
-    rows = [
-        runs.completion(
+    rows = []
+    for advantage in (1.0, -1.0):
+        coefficients = 1 + 0.2 * (kinds == 0) + rng.normal(0, 0.001, 150)
+        row = runs.completion(
             [HOSTILE[kind] for kind in kinds],
+            advantage,
             prompt="".join(HOSTILE),
-            reward=float(won),
-            advantage=1.0 if won else -1.0,
             rewards=[(HOSTILE[0], 1.0), (HOSTILE[4], None)],
-            coefficients=(1 + 0.2 * (kinds == 0) + rng.normal(0, 0.001, 150)).tolist(),
+            coefficients=coefficients.tolist(),
             log_probs=[-0.1] * 150,
         )
-        for won in (True, False)
-    ]
+        rows.append(row)
     path = tmp_path / "<img src=x onerror=alert(7)>{{ 7 * 7 }}"
-    runs.write_history(path, range(3), **{f"eval_{HOSTILE[1]}{HOSTILE[4]}_reward": [0.5] * 3})
+    evaluation = f"eval_{HOSTILE[1]}{HOSTILE[4]}_reward"
+    runs.write_history(path, range(3), **{evaluation: [0.5] * 3})
     runs.write_completions(path, rows)
+
     page = open_page(write_report(path, tmp_path / "report.html"))
+
     tokens = page.locator("article .tokens").first.locator("span")
     texts = tokens.evaluate_all("all => all.map(node => node.textContent)")
     for token in HOSTILE:
-        assert token.replace("\u202e", "⟨U+202E⟩").replace("\u202c", "⟨U+202C⟩") in texts
+        shown = token.replace("\u202e", "⟨U+202E⟩").replace("\u202c", "⟨U+202C⟩")
+        assert shown in texts
     assert page.locator("img, iframe, script[src], svg[onload]").count() == 0
     assert page.evaluate("[...document.scripts].every((script) => script.nonce)")
     assert page.locator("h1").inner_text() == path.name
@@ -116,10 +135,11 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path, open_page):
 def test_injected_script_would_not_run(run_dir, tmp_path, browser):
     """The second wall: even markup that got past escaping cannot execute or load anything."""
     attack = "<script>window.hit = 1</script><img src='http://127.0.0.1:9/x' onerror='window.hit = 2'>"
-    html = (run_dir / "report.html").read_text().replace("</main>", attack + "</main>")
-    (tmp_path / "attacked.html").write_text(html)
+    html = (run_dir / "report.html").read_text()
+    attacked = tmp_path / "attacked.html"
+    attacked.write_text(html.replace("</main>", attack + "</main>"))
     page = browser.new_page()
-    page.goto((tmp_path / "attacked.html").as_uri())
+    page.goto(attacked.as_uri())
     assert page.evaluate("window.hit") is None
     page.close()
 
@@ -127,9 +147,9 @@ def test_injected_script_would_not_run(run_dir, tmp_path, browser):
 # --- the HTML itself ---
 
 
-def tokens_of(page) -> list[tuple[str, str]]:
+def tokens_of(html: str) -> list[tuple[str, str]]:
     """Titles and texts of all tokens."""
-    found = re.findall(r'<span class="[^"]*" title="(.*?)">(.*?)</span>', page.read_text(), re.DOTALL)
+    found = re.findall(r'<span class="[^"]*" title="(.*?)">(.*?)</span>', html, re.DOTALL)
     return [(title, unescape(text)) for title, text in found]
 
 
@@ -137,102 +157,159 @@ def titles(html: str) -> list[str]:
     return re.findall(r'<details class="group"[^>]*><summary>(.*?)</summary>', html)
 
 
+def facts_of(html: str) -> list[str]:
+    """What stands above each completion."""
+    return re.findall(r"<article><p>(.*?)</p>", html)
+
+
+def headings(html: str) -> list[str]:
+    """How many completions each side of a group has."""
+    return re.findall("<h3>(.*?)</h3>", html)
+
+
 def test_a_run_without_credit(tmp_path):
     """As TRL's own trainer leaves it."""
     runs.write_history(tmp_path, range(3), reward=[0.5] * 3)
-    html = write_report(tmp_path, tmp_path / "report.html").read_text()
+    html = report_on(tmp_path)
     assert "log_token_credit" in html
     assert html.count("<figure>") == 1
     assert "<article>" not in html
 
 
 def test_a_completion_with_its_numbers(tmp_path):
-    won = {"coefficients": [1.4, 0.8], "log_probs": [-0.5, -0.01], "entropies": [0.7, 0.1]}
-    rows = [
-        runs.completion(["d"], advantage=0.0, prompt_index=1, prompt="dull"),
-        runs.completion(["a", "<b>"], **won, rewards=[("same", 0.5), ("same", None)], reward=0.5),
-        runs.completion(["c"], advantage=-1.0, reward=0.0, coefficients=[0.9], log_probs=None, entropies=None),
-        runs.completion([], advantage=-1.0, reward=None, rewards=[]),
-        runs.completion(["e"], advantage=0.0, coefficients=[None], reward=None),
-    ]
-    runs.write_completions(tmp_path, rows)
-    page = write_report(tmp_path, tmp_path / "report.html")
-    html = page.read_text()
-    facts = re.findall(r"<article><p>(.*?)</p>", html)
-    assert [re.findall(r"<span>(.*?)</span>", text) for text in facts] == [
+    coefficients = [1.4, 0.8]
+    log_probs = [-0.5, -0.01]
+    entropies = [0.7, 0.1]
+    dull = runs.completion(["d"], advantage=0.0, prompt_index=1, prompt="dull")
+    won = runs.completion(
+        ["a", "<b>"],
+        reward=0.5,
+        rewards=[("same", 0.5), ("same", None)],
+        coefficients=coefficients,
+        log_probs=log_probs,
+        entropies=entropies,
+    )
+    lost = runs.completion(
+        ["c"],
+        advantage=-1.0,
+        reward=0.0,
+        coefficients=[0.9],
+        log_probs=None,
+        entropies=None,
+    )
+    empty = runs.completion([], advantage=-1.0, reward=None, rewards=[])
+    unscored = runs.completion(["e"], advantage=0.0, coefficients=[None], reward=None)
+    runs.write_completions(tmp_path, [dull, won, lost, empty, unscored])
+
+    html = report_on(tmp_path)
+
+    facts = [re.findall(r"<span>(.*?)</span>", one) for one in facts_of(html)]
+    assert facts == [
         ["reward 1", "advantage 0.00", "1 tokens", "mean coefficient 1.000"],
         ["reward 0.5", "same 0.5", "same not scored", "advantage 1.00", "2 tokens", "mean coefficient 1.100"],
         ["reward 0", "advantage -1.00", "1 tokens", "mean coefficient 0.900"],
         ["reward not scored", "advantage -1.00", "0 tokens", "not trained"],
         ["reward not scored", "advantage 0.00", "1 tokens", "not trained"],
     ]  # fmt: skip
-    assert re.findall("<h3>(.*?)</h3>", html) == ["At the mean (1)", "Winners (1)", "Losers (2)", "At the mean (1)"]
-    values = [describe("coefficient", *numbers) for numbers in zip(*won.values(), strict=True)]
-    assert tokens_of(page)[1:3] == [(values[0], "a"), (values[1], "<b>")]
-    assert tokens_of(page)[3][0] == "coefficient 0.900"
-    assert tokens_of(page)[4][0].startswith("coefficient not known, probability")
-    assert titles(html) == ["step 0 · equal outcomes · dull", "step 0 · 1 winners, 2 losers · a prompt"]
-    assert re.findall(r'<details class="group" open><summary>(.*?)<', html) == titles(html)[1:]  # one with a contrast
+    assert headings(html) == ["At the mean (1)", "Winners (1)", "Losers (2)", "At the mean (1)"]
+    _, of_a, of_b, of_c, of_e = tokens_of(html)
+    assert of_a == (describe("coefficient", coefficients[0], log_probs[0], entropies[0]), "a")
+    assert of_b == (describe("coefficient", coefficients[1], log_probs[1], entropies[1]), "<b>")
+    assert of_c == ("coefficient 0.900", "c")
+    assert of_e[0].startswith("coefficient not known, probability")
+    without_contrast, with_contrast = titles(html)
+    assert without_contrast == "step 0 · equal outcomes · dull"
+    assert with_contrast == "step 0 · 1 winners, 2 losers · a prompt"
+    assert re.findall(r'<details class="group" open><summary>(.*?)<', html) == [with_contrast]
 
 
-def test_a_page_of_many_groups_shows_some_and_stays_small(tmp_path, monkeypatch):
-    """Of many groups it shows some, evenly, or those of a step. Long prompts show their ends in titles."""
-    row = runs.completion(["a", "b", "c"])
+@pytest.fixture
+def many_groups(tmp_path):
+    """30 groups at each of two steps, with long prompts."""
     for step in (0, 10):
-        places = [{"step": step, "prompt_index": i, "prompt": "?" * 40_000 + str(i)} for i in range(30)]
-        runs.write_completions(tmp_path, [row | place for place in places])
-    html = write_report(tmp_path, tmp_path / "report.html").read_text()
+        rows = []
+        for i in range(30):
+            row = runs.completion(["a", "b", "c"], step=step, prompt_index=i, prompt="?" * 40_000 + str(i))
+            rows.append(row)
+        runs.write_completions(tmp_path, rows)
+    return tmp_path
+
+
+def test_of_many_groups_some_are_shown_evenly_and_the_page_stays_small(many_groups):
+    """Long prompts show their ends in titles."""
+    html = report_on(many_groups)
     assert len(html) < 0.8e6
     assert "30 of 60 recorded groups" in html
     assert "cut after" not in html
-    found = [re.fullmatch(r"step (\d+) · .* · … \?{77,79}(\d+)", title).groups() for title in titles(html)]
-    assert found[:2] == [("10", "0"), ("10", "2")]
-    assert found[-1] == ("0", "28")
+    title = re.compile(r"step (\d+) · .* · … \?{77,79}(\d+)")
+    shown = [title.fullmatch(one).groups() for one in titles(html)]
+    assert shown[:2] == [("10", "0"), ("10", "2")]
+    assert shown[-1] == ("0", "28")
+
+
+def test_of_one_step_all_groups_are_shown_and_completions_are_cut(many_groups, monkeypatch):
     monkeypatch.setattr("delta_trl.report.completions.MAX_TOKENS", 60)
-    page = write_report(tmp_path, tmp_path / "report.html", step=10)
-    assert [title.split()[1] for title in titles(page.read_text())] == ["10"] * 30  # all of them
-    assert len(tokens_of(page)) == 60
-    assert "cut after 2 tokens" in page.read_text()
-    assert "recorded groups are shown" not in page.read_text()
+    html = report_on(many_groups, step=10)
+    steps = [title.split()[1] for title in titles(html)]
+    assert steps == ["10"] * 30
+    assert len(tokens_of(html)) == 60
+    assert "cut after 2 tokens" in html
+    assert "recorded groups are shown" not in html
 
 
 def test_equal_completions_stand_there_once(tmp_path):
     """Those whose credit differs do not."""
     tokens = ["7", "+", "3"]
-    winners = [runs.completion(tokens), runs.completion(["10"]), runs.completion(tokens)]
-    losers = [runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, x]) for x in (1.0, 1.1, 1.001)]
-    runs.write_completions(tmp_path, winners + losers)
-    html = write_report(tmp_path, tmp_path / "report.html").read_text()
-    assert re.findall("<h3>(.*?)</h3>", html) == ["Winners (3)", "Losers (3)"]
-    facts = re.findall(r"<article><p>(.*?)</p>", html)
-    assert ["2 equal ones" in one for one in facts] == [True, False, True, False]
+    rows = [
+        runs.completion(tokens),
+        runs.completion(["10"]),
+        runs.completion(tokens),
+        runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.0]),
+        runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.1]),
+        runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.001]),
+    ]
+    runs.write_completions(tmp_path, rows)
+    html = report_on(tmp_path)
+    assert headings(html) == ["Winners (3)", "Losers (3)"]
+    assert ["2 equal ones" in facts for facts in facts_of(html)] == [True, False, True, False]
 
 
 def groups_of(*lengths: int) -> list[Group]:
     """Groups of 16 completions of so many tokens."""
-    return [Group(0, "", [SimpleNamespace(tokens=range(length))] * 16) for length in lengths]
-
-
-def test_groups_are_chosen_evenly_and_long_completions_are_cut():
-    for lengths, every in (
-        ([1] * 50, 1),
-        ([1] * 51, 2),
-        ([1000, 1, 1, 1] * 3, 3),  # every second one would have all long ones
-        ([5000], 1),
-    ):
-        groups = groups_of(*lengths)
-        assert evenly(groups) == groups[::every]
-    assert token_limit(groups_of(2500)) is None
-    assert token_limit(groups_of(2501)) == 2500
+    groups = []
+    for length in lengths:
+        completion = SimpleNamespace(tokens=range(length))
+        groups.append(Group(0, "", [completion] * 16))
+    return groups
 
 
 # --- plots ---
 
 
+@pytest.mark.parametrize(
+    ("lengths", "every"),
+    [
+        ([1] * 50, 1),
+        ([1] * 51, 2),
+        ([1000, 1, 1, 1] * 3, 3),  # every second one would have all long ones
+        ([5000], 1),
+    ],
+    ids=["few", "too many", "long ones in between", "one"],
+)
+def test_groups_are_chosen_evenly(lengths, every):
+    groups = groups_of(*lengths)
+    assert evenly(groups) == groups[::every]
+
+
+def test_long_completions_are_cut():
+    assert token_limit(groups_of(2500)) is None
+    assert token_limit(groups_of(2501)) == 2500
+
+
 def drawn(path) -> ET.Element:
     """The first plot of the page of a run."""
-    html = write_report(path, path / "report.html").read_text()
-    return ET.fromstring(re.search("<svg viewBox=.*?</svg>", html, re.DOTALL)[0])
+    svg = re.search("<svg viewBox=.*?</svg>", report_on(path), re.DOTALL)[0]
+    return ET.fromstring(svg)
 
 
 def labels(plot: ET.Element, anchor: str) -> list[str]:
@@ -241,34 +318,47 @@ def labels(plot: ET.Element, anchor: str) -> list[str]:
 
 def curves(plot: ET.Element) -> np.ndarray:
     """The points (curves, n, 2)."""
-    points = [curve.get("points").split() for curve in plot.iterfind("g/polyline")]
-    return np.array([[point.split(",") for point in curve] for curve in points], float)
+    found = []
+    for curve in plot.iterfind("g/polyline"):
+        points = curve.get("points").split()
+        found.append([point.split(",") for point in points])
+    return np.array(found, float)
 
 
 def test_points_are_where_the_numbers_are(tmp_path):
     runs.write_history(tmp_path, [10, 20, 40], reward=[0.0, 1.0, 0.5], eval_hard_reward=[0.5, 0.5, 0.5])
+
     plot = drawn(tmp_path)
-    curve, flat = curves(plot)
-    assert curve[[0, 2], 0].tolist() == pytest.approx([LEFT, WIDTH - RIGHT])  # from end to end
-    assert (curve[1, 0] - curve[0, 0]) * 2 == pytest.approx(curve[2, 0] - curve[1, 0], abs=0.2)
-    assert curve[2, 1] == pytest.approx(curve[:2, 1].mean(), abs=0.2)
-    assert curve[1, 1] < curve[0, 1]  # upwards
-    assert flat[2].tolist() == curve[2].tolist()
+
     ends = "training from 0 at 10 to 0.5 at 40; evaluation on hard from 0.5 at 10 to 0.5 at 40"
     assert plot.get("aria-label") == f"Reward: {ends}"
     assert labels(plot, "middle") == ["10", "15", "20", "25", "30", "35", "40"]
     assert labels(plot, "end") == ["0", "0.5", "1"]
+    curve, flat = curves(plot)
+    assert flat[2].tolist() == curve[2].tolist()
+    (x_10, x_20, x_40), (y_0, y_1, y_half) = curve.T
+    assert x_10 == pytest.approx(LEFT)
+    assert x_20 == pytest.approx((2 * x_10 + x_40) / 3, abs=0.2)
+    assert x_40 == pytest.approx(WIDTH - RIGHT)
+    assert y_1 < y_0  # upwards
+    assert y_half == pytest.approx((y_0 + y_1) / 2, abs=0.2)
 
 
 def test_the_curve_of_an_arm_is_the_mean_of_its_seeds(tmp_path):
     runs.write_history(tmp_path / "0", [4, 8], reward=[0.2, 0.4])
     runs.write_history(tmp_path / "1", [4, 8], reward=[0.4, 0.8])
     runs.write_history(tmp_path / "long", range(1000), reward=[0.0, 1.0] * 500)
-    arms = {"none": [read_run(tmp_path / "0"), read_run(tmp_path / "1")], "delta": [read_run(tmp_path / "long")]}
+    arms = {
+        "none": [read_run(tmp_path / "0"), read_run(tmp_path / "1")],
+        "delta": [read_run(tmp_path / "long")],
+    }
+
     short, long = arms_plot(arms, in_evaluation=False).lines
-    assert short.points[["x", "y", "low", "high"]].to_numpy().ravel() == pytest.approx(
-        [4, 0.3, 0.2, 0.4, 8, 0.6, 0.4, 0.8]
-    )
+
+    points = short.points[["x", "y", "low", "high"]].to_numpy()
+    assert points[0] == pytest.approx([4, 0.3, 0.2, 0.4])
+    assert points[1] == pytest.approx([8, 0.6, 0.4, 0.8])
+    assert len(points) == 2
     assert len(long.points) <= BINS
     assert np.ptp([*long.points.y, 0.5]) < 0.02  # steps are averaged
 
@@ -287,48 +377,61 @@ def test_coefficients_by_side_and_position():
     and has three times as many tokens, which does not count.
     """
     position = np.arange(1, 49)
-    steps = []
-    for step, completions in enumerate((5, 15)):
-        own = {"step": step, "position": np.tile(position, completions)}
-        own["coefficient"] = 1 + step + (own["position"] - 1) / 47
-        steps.append(pd.DataFrame(own))
-    winners = pd.concat(steps).assign(side=1)
+    rise = np.linspace(1, 2, 48)
+    first_step = pd.DataFrame({"step": 0, "position": position, "coefficient": rise})
+    second_step = first_step.assign(step=1, coefficient=rise + 1)
+    winners = pd.concat([first_step] * 5 + [second_step] * 15).assign(side=1)
     losers = winners.assign(side=-1, coefficient=0.9)
+
     won, lost = coefficients_plot(pd.concat([winners, losers])).lines
-    first_step = (1 + (position - 1) / 47).reshape(24, 2).mean(axis=1)
-    expected = np.column_stack([position[::2] + 0.5, first_step + 0.5, first_step + 0.25, first_step + 0.75])
-    np.testing.assert_allclose(won.points[["x", "y", "low", "high"]], expected)
+
+    in_bins = rise.reshape(24, 2).mean(axis=1)
+    np.testing.assert_allclose(won.points.x, position[::2] + 0.5)
+    np.testing.assert_allclose(won.points.y, in_bins + 0.5)
+    np.testing.assert_allclose(won.points.low, in_bins + 0.25)
+    np.testing.assert_allclose(won.points.high, in_bins + 0.75)
     np.testing.assert_allclose(lost.points.y, 0.9)
-    assert coefficients_plot(winners[: 4 * 48]) is None
 
 
-def agents_page(tmp_path):
-    """A run whose rule gives advantages to turns, with a tool's text between them."""
-    tokens = ["search", "!", " found 7", "so", " 7", "."]
-    rows = [
-        runs.completion(
-            tokens,
-            advantage=float(sign),
+def test_few_coefficients_have_no_plot():
+    position = np.arange(1, 49)
+    completion = pd.DataFrame({"step": 0, "position": position, "coefficient": 1.0, "side": 1})
+    assert coefficients_plot(pd.concat([completion] * 4)) is None
+    assert coefficients_plot(pd.concat([completion] * 5)) is not None
+
+
+def agents_page(tmp_path) -> str:
+    """Of a run whose rule gives advantages to turns, with a tool's text between them."""
+    rows = []
+    for sign in (1.0, -1.0):
+        first, second = 0.5 * sign, -0.2 * sign
+        row = runs.completion(
+            ["search", "!", " found 7", "so", " 7", "."],
+            advantage=sign,
             turns=[1, 1, 0, 2, 2, 2],
             coefficients=[1.0, 1.0, None, 1.0, 1.0, 1.0],
-            advantages=[sign * x if x is not None else None for x in (0.5, 0.5, None, -0.2, -0.2, -0.2)],
+            advantages=[first, first, None, second, second, second],
             step_rewards=[None, None, None, sign, None, 0.5],  # two steps in a turn
         )
-        for sign in (1, -1)
-    ]
+        rows.append(row)
     runs.write_completions(tmp_path, rows)
-    runs.write_history(tmp_path, range(8), **{"frac_reward_zero_std": [1.0] * 8, "credit/no_advantage": [0.25] * 8})
-    return write_report(tmp_path, tmp_path / "report.html")
+    logged = {
+        "frac_reward_zero_std": [1.0] * 8,
+        "credit/no_advantage": [0.25] * 8,
+    }
+    runs.write_history(tmp_path, range(8), **logged)
+    return report_on(tmp_path)
 
 
 def test_turns_and_advantages_of_their_own(tmp_path):
-    html = agents_page(tmp_path).read_text()
+    html = agents_page(tmp_path)
     body = html.split('id="completions"')[1]
     assert re.findall(r"<strong>(.*?)</strong>", body) == [
         "turn 1: mean advantage +0.50", "turn 2: reward 1.5, mean advantage -0.20",
         "turn 1: mean advantage -0.50", "turn 2: reward -0.5, mean advantage +0.20",
     ]  # fmt: skip
     assert '<i><span class="" title="advantage not known, ' in body
-    assert re.findall(r'class="(\w+)" title="advantage -', body) == ["b4"] * 3 + ["b10"] * 2
+    shades = re.findall(r'class="(\w+)" title="advantage -', body)
+    assert shades == ["b4", "b4", "b4", "b10", "b10"]
     assert "Coefficients by side" not in html
     assert "25% of sampled groups train nothing" in html  # not all of them, though their rewards are equal

@@ -15,42 +15,64 @@ from . import runs
 
 
 def test_recorded_numbers_are_read_as_they_were_written(tmp_path):
-    numbers = {"coefficients": [0.5, 1.5], "log_probs": [-0.5, -0.25], "entropies": [0.5, 0.75]}  # exact in float32
-    known = runs.completion(["a", "b"], **numbers, advantage=-0.5)
-    unknown = {"log_probs": None, "entropies": None, "reward": None, "rewards": [("a", None), ("b", 1.0)]}
-    same_names = {"entropies": [None, 0.5], "rewards": [("same", 0.5), ("same", 1.0)], "prompt_index": 1}
-    rows = [known, known | unknown, known | same_names, runs.completion([], step=20)]
+    known = runs.completion(
+        ["a", "b"],
+        advantage=-0.5,
+        coefficients=[0.5, 1.5],  # exact in float32
+        log_probs=[-0.5, -0.25],
+        entropies=[0.5, 0.75],
+    )
+    unknown = known | {
+        "log_probs": None,
+        "entropies": None,
+        "reward": None,
+        "rewards": [("a", None), ("b", 1.0)],
+    }
+    same_names = known | {
+        "entropies": [None, 0.5],
+        "rewards": [("same", 0.5), ("same", 1.0)],
+        "prompt_index": 1,
+    }
+    rows = [known, unknown, same_names, runs.completion([], step=20)]
     runs.write_completions(tmp_path, rows)
+
     run = read_run(tmp_path)
-    assert [(group.step, len(group.completions)) for group in run.groups] == [(0, 2), (0, 1), (20, 1)]
+
+    groups = [(group.step, len(group.completions)) for group in run.groups]
+    assert groups == [(0, 2), (0, 1), (20, 1)]
     for row, c in zip(rows, run.completions, strict=True):
         for name in ("step", "reward", "rewards", "advantage"):
             assert getattr(c, name) == row[name]
         assert list(c.tokens) == row["tokens"]
-        for name in numbers:
+        for name in ("coefficients", "log_probs", "entropies"):
             expected = row[name] or [np.nan] * len(c.tokens)
             np.testing.assert_array_equal(getattr(c, name), np.array(expected, dtype=float))
 
 
 def test_tokens_of_winners_and_losers(tmp_path):
     """Without those of which no coefficient is known, and by their place among all."""
-    rows = [
-        runs.completion(["a", "b", "c"], coefficients=[None, 0.5, 0.75]),
-        runs.completion([], advantage=-1.0),
-        runs.completion(["d"], advantage=0.0),
-        runs.completion(["e"], advantage=-2.0, log_probs=None, step=3),
-    ]
-    runs.write_completions(tmp_path, rows)
+    won = runs.completion(["a", "b", "c"], coefficients=[None, 0.5, 0.75])
+    empty = runs.completion([], advantage=-1.0)
+    at_the_mean = runs.completion(["d"], advantage=0.0)
+    lost = runs.completion(["e"], advantage=-2.0, log_probs=None, step=3)
+    runs.write_completions(tmp_path, [won, empty, at_the_mean, lost])
+
     tokens = read_run(tmp_path).tokens
-    names = ["step", "side", "text", "coefficient", "position"]
-    assert tokens[names].to_numpy().tolist() == [[0, 1, "b", 0.5, 2], [0, 1, "c", 0.75, 3], [3, -1, "e", 1, 1]]
+
+    columns = tokens[["step", "side", "text", "coefficient", "position"]]
+    assert columns.to_numpy().tolist() == [
+        [0, 1, "b", 0.5, 2],
+        [0, 1, "c", 0.75, 3],
+        [3, -1, "e", 1, 1],
+    ]
     assert tokens.completion.nunique() == 2
 
 
 def write(path, rewards):
     """A history with losses that are not finite."""
-    steps = range(20, 20 * len(rewards) + 1, 20)
-    runs.write_history(path, steps, reward=rewards, loss=[math.nan] * len(rewards))
+    n = len(rewards)
+    steps = range(20, 20 * n + 1, 20)
+    runs.write_history(path, steps, reward=rewards, loss=[math.nan] * n)
 
 
 def rewards_of(path) -> list[float]:
@@ -62,12 +84,15 @@ RISE = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
 
 def test_the_history_with_the_most_steps_is_read(tmp_path):
     """Whatever the times of its files, as in a copied folder."""
-    for count in (1, 5, 2):
-        write(tmp_path / f"checkpoint-{20 * count}", RISE[:count])
+    write(tmp_path / "checkpoint-20", RISE[:1])
+    write(tmp_path / "checkpoint-100", RISE[:5])
+    write(tmp_path / "checkpoint-40", RISE[:2])
     (tmp_path / "checkpoint-120").mkdir()  # cut off before its state was written
     assert rewards_of(tmp_path) == RISE[:5]
+
     write(tmp_path, RISE)
     assert rewards_of(tmp_path) == RISE
+
     state = tmp_path / "trainer_state.json"
     state.write_text(state.read_text()[:50])  # killed in a save
     assert rewards_of(tmp_path) == RISE[:5]
@@ -81,10 +106,15 @@ def test_a_branch_that_was_given_up_is_not_shown(tmp_path):
         record = {"call": call, "goes_on_from": goes_on_from}
         (folder / "training_settings.json").write_text(json.dumps(record))
 
-    for call, step, rewards in (("2", 40, collapse), ("2", 60, collapse), ("1", 20, RISE), ("1", 100, RISE)):
+    def save(step, call, rewards):
         checkpoint = tmp_path / f"checkpoint-{step}"
-        write(checkpoint, rewards[: step // 20])
+        write(checkpoint, rewards)
         note(checkpoint, call)
+
+    save(40, "2", collapse[:2])
+    save(60, "2", collapse)
+    save(20, "1", RISE[:1])
+    save(100, "1", RISE[:5])
     note(tmp_path, "2", "checkpoint-20")
     assert rewards_of(tmp_path) == collapse
     note(tmp_path, "3", "checkpoint-20")  # which has saved nothing yet

@@ -12,7 +12,10 @@ from . import runs
 
 def by_rule(path) -> dict[str, str]:
     """The verdict on a run; warnings begin with "! "."""
-    return {name: "! " * bool(warning) + sentence for name, sentence, warning in verdict(read_run(path))}
+    said = {}
+    for name, sentence, warning in verdict(read_run(path)):
+        said[name] = f"! {sentence}" if warning else sentence
+    return said
 
 
 def of_history(path, **logged) -> dict[str, str]:
@@ -21,48 +24,63 @@ def of_history(path, **logged) -> dict[str, str]:
     return by_rule(path)
 
 
+UNKNOWN = float("nan")
+
+
 def test_the_verdict_tells_the_first_best_and_last_mean_reward(tmp_path):
     """With dynamic sampling, the policy's. Of 30 values, three make a mean."""
-    logged = {"reward": 0.5, "dynamic_sampling/reward_before": [0.2] * 3 + [0.6] * 24 + [0.5] * 3}
+    of_policy = [0.2] * 3 + [0.6] * 24 + [0.5] * 3
+    logged = {"reward": 0.5, "dynamic_sampling/reward_before": of_policy}
     said = of_history(tmp_path, **logged)["Reward"]
     assert said == "In training, 0.200 at step 1 → 0.600 at step 4 → 0.500 at step 28 (means of 3 logged values)."
-    assert "Reward" not in of_history(tmp_path, reward=[0.5] * 5 + [float("nan")] * 25)  # too few
+
+
+def test_of_five_rewards_nothing_is_said(tmp_path):
+    assert "Reward" not in of_history(tmp_path, reward=[0.5] * 5 + [UNKNOWN] * 25)
 
 
 def test_evaluations_come_first(tmp_path):
-    unknown = float("nan")
-    rewards = [0.26] + [unknown] * 13 + [0.7] + [unknown] * 14 + [0.6]
-    said = of_history(tmp_path, reward=0.5, eval_reward=rewards, eval_hard_reward=[0.1] + [unknown] * 29)
-    assert list(said)[:3] == ["Evaluation", "Evaluation on hard", "Reward"]
+    once = [0.1] + [UNKNOWN] * 29
+    three_times = [0.26] + [UNKNOWN] * 13 + [0.7] + [UNKNOWN] * 14 + [0.6]
+    said = of_history(tmp_path, reward=0.5, eval_reward=three_times, eval_hard_reward=once)
+    first, second, third, *_ = said
+    assert (first, second, third) == ("Evaluation", "Evaluation on hard", "Reward")
     assert said["Evaluation"] == "0.260 at step 0 → 0.700 at step 14 → 0.600 at step 29."
     assert said["Evaluation on hard"] == "0.100 at step 0."
 
 
 RISE = np.linspace(0.2, 0.8, 50).tolist()
+FALL = RISE[::-1]
+
+
+def is_lost(values, of_a_mean: int) -> bool:
+    return course(pd.Series(values), of_a_mean).is_lost
 
 
 @pytest.mark.parametrize(
-    ("values", "is_lost"),
+    ("values", "is_a_loss"),
     [
         ([0.8] * 50 + [0.0] * 50, True),  # a collapse
         ([0.8] * 98 + [0.0] * 2, False),  # not yet the last tenth
-        (RISE + RISE[::-1], True),  # all that was won
-        (RISE + RISE[:15:-1], True),  # more than half of it
-        (RISE + RISE[:40:-1], False),
+        (RISE + FALL, True),  # all that was won
+        (RISE + FALL[:34], True),  # more than half of it
+        (RISE + FALL[:9], False),
         ([0.0] * 10 + [0.8] * 180 + [0.45] * 10, False),  # less than half of what was won
         (RISE, False),
-        (RISE[::-1], True),
+        (FALL, True),
         ([0.52] * 50 + [0.5] * 50, False),  # a small effect
         ([-0.1] * 50 + [-0.9] * 50, True),
+        ([-0.9] * 50 + [-1.0] * 50, False),  # less than a quarter of the best
     ],
 )
-def test_a_loss_is_named_by_its_size(values, is_lost):
-    assert course(pd.Series(values), 10).is_lost == is_lost
+def test_a_loss_is_named_by_its_size(values, is_a_loss):
+    assert is_lost(values, 10) == is_a_loss
 
 
 def test_a_collapse_says_what_the_reward_was(tmp_path):
-    [line] = verdict(read_run(runs.write_history(tmp_path, range(30), reward=[0.8] * 15 + [0.0] * 15)))
-    assert line[2] == "It was 0.800 at step 1."
+    runs.write_history(tmp_path, range(30), reward=[0.8] * 15 + [0.0] * 15)
+    [(_, _, warning)] = verdict(read_run(tmp_path))
+    assert warning == "It was 0.800 at step 1."
 
 
 @pytest.mark.parametrize("count", [15, 60, 300])
@@ -72,13 +90,16 @@ def test_noise_is_rarely_a_loss(count):
     a tenth of the mean.
     """
     rng = np.random.default_rng(0)
+    of_a_mean = max(3, count // 10)
     called = {"noise": 0, "waves": 0, "around 0": 0}
     for _ in range(300):
-        noise = rng.normal(size=count + 50)
-        waves = pd.Series(noise).ewm(alpha=0.1).mean()[50:] / 0.23  # of deviation 1
-        called["noise"] += course(pd.Series(0.5 + 0.044 * noise[50:]), max(3, count // 10)).is_lost
-        called["waves"] += course(0.5 + 0.05 * waves, max(3, count // 10)).is_lost
-        called["around 0"] += course(pd.Series(noise[50:]), max(3, count // 10)).is_lost
+        drawn = rng.normal(size=count + 50)
+        noise = drawn[50:]
+        smooth = pd.Series(drawn).ewm(alpha=0.1).mean()
+        waves = smooth[50:] / 0.23  # of deviation 1
+        called["noise"] += is_lost(0.5 + 0.044 * noise, of_a_mean)
+        called["waves"] += is_lost(0.5 + 0.05 * waves, of_a_mean)
+        called["around 0"] += is_lost(noise, of_a_mean)
     assert called["noise"] == 0
     assert called["around 0"] <= 60
     assert called["waves"] <= 15
@@ -99,15 +120,20 @@ def test_noise_is_rarely_a_loss(count):
 )
 def test_a_level_beyond_its_bound_is_a_warning(tmp_path, rule, name, last, warns):
     """Of what was 1 at first."""
-    found = of_history(tmp_path, **{name: [1.0] * 15 + [last] * 15})
-    assert found[rule].startswith("! ") == warns
+    values = [1.0] * 15 + [last] * 15
+    found = of_history(tmp_path, **{name: values})
     assert found.keys() == {rule}
+    assert found[rule].startswith("! ") == warns
 
 
 def test_contrast_is_that_of_sampled_groups(tmp_path):
     """TRL's own number is that of the groups that dynamic sampling has chosen."""
-    logged = {"frac_reward_zero_std": 0.0, "dynamic_sampling/no_contrast_before": 0.9}
-    assert of_history(tmp_path, **logged)["Contrast"].startswith("! At the end, 90%")
+    logged = {
+        "frac_reward_zero_std": 0.0,
+        "dynamic_sampling/no_contrast_before": 0.9,
+    }
+    said = of_history(tmp_path, **logged)["Contrast"]
+    assert said.startswith("! At the end, 90%")
 
 
 @pytest.mark.parametrize(
@@ -115,46 +141,59 @@ def test_contrast_is_that_of_sampled_groups(tmp_path):
     [
         ([0.0, 0.1], "For 5.0% of completions (at most 10.0% in a step), "),
         ([0.1, 0.1], "! For 10.0% of completions (at most 10.0% in a step), "),
-        ([0.0, 0.0], None),
     ],
 )
 def test_mismatches_are_named_if_there_are_any(tmp_path, shares, expected):
     """However few values were logged."""
     runs.write_history(tmp_path, range(2), **{"credit/mismatched_completions": shares})
-    said = by_rule(tmp_path).get("Mismatch")
-    assert said == expected if expected is None else said.startswith(expected)
+    assert by_rule(tmp_path)["Mismatch"].startswith(expected)
+
+
+def test_no_mismatch_is_not_named(tmp_path):
+    runs.write_history(tmp_path, range(2), **{"credit/mismatched_completions": [0.0, 0.0]})
+    assert "Mismatch" not in by_rule(tmp_path)
 
 
 @pytest.mark.parametrize(("share", "warns"), [(0.9, True), (0.7, False)])
 def test_credit_between_the_sides_is_that_of_whole_batches(tmp_path, share, warns):
     """A step without losers counts for nothing."""
+    low, high = share - 0.1, share + 0.1
     logged = {
         "credit/coefficient_mean_positive": [0.8, 1.2, 9.0],
-        "credit/coefficient_mean_negative": [1.1, 0.9, float("nan")],
-        "credit/between_sides_variance": [share - 0.1, share + 0.1, 0.0],
+        "credit/coefficient_mean_negative": [1.1, 0.9, UNKNOWN],
+        "credit/between_sides_variance": [low, high, 0.0],
     }
     runs.write_history(tmp_path, range(3), **logged)
     said = by_rule(tmp_path)["Credit"]
-    assert "winners 1.00 (0.80 to 1.20), losers 1.00 (0.90 to 1.10)." in said
-    assert f"variance, {share:.0%} ({share - 0.1:.0%} to {share + 0.1:.0%}) lies" in said
     assert said.startswith("! ") == warns
+    assert "winners 1.00 (0.80 to 1.20), losers 1.00 (0.90 to 1.10)." in said
+    assert f"variance, {share:.0%} ({low:.0%} to {high:.0%}) lies" in said
 
 
 def frame(texts, coefficients, side=1, log_probs=-0.1) -> pd.DataFrame:
     """Tokens of completions, all of shape (completions, T), as a run has them."""
-    columns = {"completion": np.arange(len(texts))[:, None], "side": side}
-    columns |= {"text": texts, "coefficient": coefficients, "log_prob": log_probs}
-    return pd.DataFrame({name: np.broadcast_to(one, np.shape(texts)).ravel() for name, one in columns.items()})
+    shape = np.shape(texts)
+    columns = {
+        "completion": np.arange(len(texts))[:, None],
+        "side": side,
+        "text": texts,
+        "coefficient": coefficients,
+        "log_prob": log_probs,
+    }
+    return pd.DataFrame({name: np.broadcast_to(one, shape).ravel() for name, one in columns.items()})
 
 
-def planted(count, effect=0.0, unlikely=0.0, **changes) -> str | None:
+def planted(count=6, effect=0.0, unlikely=0.0, **changes) -> str | None:
     """What is said of tokens of which kind 0, and improbable ones, get more than others."""
     rng = np.random.default_rng(0)
     kinds = np.tile(np.arange(200) % 20, (count, 1))
-    rare = rng.random(kinds.shape) < 0.3
-    coefficients = 1.2 + effect * (kinds == 0) + unlikely * rare + rng.normal(0, 0.05, kinds.shape)
-    log_probs = np.where(rare, -2.0, -0.1)
-    return named_effects(frame(kinds.astype(str), coefficients, log_probs=log_probs, **changes))
+    is_rare = rng.random(kinds.shape) < 0.3
+    is_first = kinds == 0
+    noise = rng.normal(0, 0.05, kinds.shape)
+    coefficients = 1.2 + effect * is_first + unlikely * is_rare + noise
+    log_probs = np.where(is_rare, -2.0, -0.1)
+    tokens = frame(kinds.astype(str), coefficients, log_probs=log_probs, **changes)
+    return named_effects(tokens)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +208,7 @@ def planted(count, effect=0.0, unlikely=0.0, **changes) -> str | None:
     ],
 )
 def test_a_planted_effect_is_named_and_nothing_else(options, expected):
-    assert planted(**{"count": 6, **options}) == expected
+    assert planted(**options) == expected
 
 
 def test_the_largest_effects_are_named():
@@ -184,27 +223,40 @@ def test_the_largest_effects_are_named():
 
 @pytest.mark.parametrize(("count", "is_named"), [(LEAST_TOKENS - 1, False), (LEAST_TOKENS, True)])
 def test_rare_kinds_are_not_named(count, is_named):
-    rare = np.arange(400) >= 400 - count
-    coefficients = 1 + 0.5 * rare + np.random.default_rng(0).normal(0, 0.01, 400)
-    said = named_effects(frame([np.where(rare, "b", "a")], coefficients))
-    assert ("“b”" in (said or "")) == is_named
+    is_rare = np.arange(400) >= 400 - count
+    texts = np.where(is_rare, "b", "a")
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.01, 400)
+    coefficients = 1 + 0.5 * is_rare + noise
+    said = named_effects(frame([texts], [coefficients])) or ""
+    assert ("“b”" in said) == is_named
 
 
 def skewed(rng):
     """A few tokens get nearly all, by chance."""
+    shape = (40, 50)
     share = rng.choice([0.2, 0.02])
-    return rng.integers(0, 40, (40, 50)), rng.choice([0.0, 100.0], (40, 50), p=[1 - share, share])
+    kinds = rng.integers(0, 40, shape)
+    coefficients = rng.choice([0.0, 100.0], shape, p=[1 - share, share])
+    return kinds, coefficients
 
 
 def uneven(rng):
     """Completions differ by much."""
-    return rng.integers(0, 5, (20, 100)), rng.normal(1, 1, (20, 100)) + rng.normal(0, 1, (20, 1))
+    shape = (20, 100)
+    kinds = rng.integers(0, 5, shape)
+    of_token = rng.normal(1, 1, shape)
+    of_completion = rng.normal(0, 1, (20, 1))
+    return kinds, of_token + of_completion
 
 
 def slow(rng):
     """Moving averages of noise, and kinds whose tokens stand side by side."""
-    windows = np.lib.stride_tricks.sliding_window_view(rng.normal(size=(4, 209)), 10, axis=1)
-    return np.repeat(rng.integers(0, 10, (4, 25)), 8, axis=1), windows.sum(axis=-1)
+    noise = rng.normal(size=(4, 209))
+    windows = np.lib.stride_tricks.sliding_window_view(noise, 10, axis=1)
+    coefficients = windows.sum(axis=-1)
+    kinds = rng.integers(0, 10, (4, 25))
+    return np.repeat(kinds, 8, axis=1), coefficients
 
 
 @pytest.mark.parametrize("draw", [skewed, uneven, slow])
@@ -215,7 +267,9 @@ def test_coefficients_that_do_not_depend_on_tokens_name_no_kind(draw):
         kinds, coefficients = draw(rng)
         tokens = frame(kinds.astype(str), coefficients)
         found = effects(tokens).set_index("kind")
-        within = coefficients - coefficients.mean(axis=1, keepdims=True)
-        assert found.distance["“0”"] == pytest.approx(within[kinds == 0].mean())
+        mean = coefficients.mean(axis=1, keepdims=True)
+        within = coefficients - mean
+        of_0 = within[kinds == 0]
+        assert found.distance["“0”"] == pytest.approx(of_0.mean())
         called += found.is_clear.any()
     assert called <= 1

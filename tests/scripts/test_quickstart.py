@@ -19,32 +19,41 @@ def problems(name: str) -> list[dict]:
 @pytest.mark.processes
 def test_a_shortened_run_compares_and_reports(tmp_path):
     few = tmp_path / "few.jsonl"
-    few.write_text("\n".join((QUICKSTART / "test.jsonl").read_text().splitlines()[:64]))
+    lines = (QUICKSTART / "test.jsonl").read_text().splitlines()
+    few.write_text("\n".join(lines[:64]))
     folder = tmp_path / "quickstart"
     options = f"--max_steps 4 --eval_steps 4 --per_device_train_batch_size 16 --eval_dataset_name {few}"
     command = f"{sys.executable} scripts/quickstart.py {options} --arms none delta --output_dir {folder}"
+
     result = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True)
+
     assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
-    assert len(lines) < 40
-    reached = json.loads((folder / "compare.json").read_text())["reached"]
+    said = result.stdout.splitlines()
+    assert len(said) < 40
+    assert said[-4].startswith("The model solved ")
+    assert said[-1].startswith(f"Open {folder / 'compare.html'} ")
+
+    compared = json.loads((folder / "compare.json").read_text())
+    reached = compared["reached"]
     assert list(reached) == ["none", "delta"]
     # The shipped model solves about a quarter of the problems; four optimiser steps change it little, 0 or 1 would
     # mean a defect in sampling or in the reward.
-    assert all(0.05 < found["eval_reward"][0] < 0.9 for found in reached.values())
-    report = folder / "seed-0" / "delta" / "report.html"
-    assert lines[-4].startswith("The model solved ")
-    assert lines[-1].startswith(f"Open {folder / 'compare.html'} ")
-    assert report.is_file()
-    history = json.loads((report.parent / "trainer_state.json").read_text())["log_history"]
+    for found in reached.values():
+        assert 0.05 < found["eval_reward"][0] < 0.9
+
+    run = folder / "seed-0" / "delta"
+    assert (run / "report.html").is_file()
+    state = json.loads((run / "trainer_state.json").read_text())
     # the recipe is one where TRL scores old log-probs itself
-    assert sum(entry.get("credit/extra_forward_passes", 0) for entry in history) == 0
+    assert not any(entry.get("credit/extra_forward_passes") for entry in state["log_history"])
 
 
 def test_solutions_are_right_and_no_test_problem_is_a_training_problem():
-    summands = []
+    seen = []
     for problem in problems("train.jsonl") + problems("test.jsonl"):
-        a, b = map(int, problem["prompt"].rstrip("=").split("+"))
+        question = problem["prompt"].rstrip("=")
+        a, b = map(int, question.split("+"))
         assert problem["solution"] == str(a + b)
-        summands.append(frozenset((a, b)))
-    assert len(set(summands)) == len(summands)
+        summands = {a, b}
+        seen.append(frozenset(summands))
+    assert len(set(seen)) == len(seen)
