@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from email import message_from_bytes
+from fnmatch import fnmatch
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -26,3 +27,11 @@ def test_the_wheel_holds_the_package_alone(tmp_path):
         if path.is_file() and path.suffix != ".pyc":
             files.add(str(path.relative_to(ROOT)))
     assert {name for name in names if ".dist-info/" not in name} == files
+
+
+def test_no_folder_of_tests_is_passed_over(pytestconfig):
+    """As pytest would pass over scripts/build, and say nothing."""
+    patterns = pytestconfig.getini("norecursedirs")
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        for folder in file.relative_to(ROOT).parent.parts:
+            assert not any(fnmatch(folder, pattern) for pattern in patterns), file

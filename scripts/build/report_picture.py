@@ -25,7 +25,7 @@ from pathlib import Path
 from PIL import Image, PngImagePlugin
 
 from delta_trl.data.records import FOLDER
-from delta_trl.files import LAST_FILE, SETTINGS, write_json
+from delta_trl.files import SETTINGS, STATE, write_json
 from delta_trl.report import write_report
 from delta_trl.report.page import SHOWN
 
@@ -41,7 +41,7 @@ def keep(run: Path) -> None:
     """Copy what the report reads, without paths of this machine."""
     shutil.rmtree(RUN, ignore_errors=True)
     RUN.mkdir()
-    shutil.copy(run / LAST_FILE, RUN)
+    shutil.copy(run / STATE, RUN)
     shutil.copytree(run / FOLDER, RUN / FOLDER)
     settings = json.loads((run / SETTINGS).read_text())
     known = {**settings["arguments"], **settings}

@@ -43,6 +43,14 @@ def test_the_command_line_overrides_the_file(tmp_path):
     assert changed == Own(4, {"b": [2]})
 
 
+def test_a_file_may_give_one_name_for_a_list(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text("dataset_name: data\nreward_funcs: math_reward\ntools: my_tools.search\n")
+    (options,) = parse([RunArguments], ["--config", str(file)], "x")
+    assert options.reward_funcs == ["math_reward"]
+    assert options.tools == ["my_tools.search"]
+
+
 def test_help_is_that_of_the_docstring(capsys):
     with pytest.raises(SystemExit):
         parse([Own], ["--help"], "x")

@@ -9,6 +9,7 @@ from torch.nn.utils import parameters_to_vector
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.scoring.rows import rows_of_loss
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, joined, logged, ragged, sharp, valid_tokens
@@ -87,6 +88,13 @@ def test_one_row_runs_where_none_trains(make_trainer):
     assert len(rows) == 4
     assert max(rows) < 12  # the shortest
     assert logged(trainer, "grad_norm") == [0.0] * 4
+
+
+def test_a_row_whose_tokens_cancel_each_other_runs(make_trainer):
+    """A rule may turn some tokens of a response against it."""
+    advantages = torch.tensor([[1.0, -1.0], [0.0, 0.0], [0.5, 0.5]])
+    rows = rows_of_loss(make_trainer(), {"advantages": advantages}, attention_mask=torch.ones(3, 4))
+    assert rows.tolist() == [0, 2]
 
 
 def test_entropy_is_that_of_the_rows_that_train(make_trainer):
