@@ -239,7 +239,8 @@ class TokenCredit:
     def reads_all_rows(self) -> bool:
         """
         Whether `of_rollout` reads log-probabilities, entropies or hidden states of responses without advantage, or
-        gives them one. If not, they are not scored: there, log-probabilities, entropies and hidden states are 0.
+        gives such responses an advantage. A rule that does neither says `False`, which saves time: they are not
+        scored, and these three are 0 there.
         """
         return True
 

@@ -6,6 +6,7 @@ def test_settings_that_differ_are_named_by_their_dotted_key():
         "same": {"x": 1},
         "options": {},
         "changed": {"x": 1, "y": 2},
+        "gone": {"z": 0},
     }
     now = {
         "same": {"x": 1},
@@ -13,4 +14,4 @@ def test_settings_that_differ_are_named_by_their_dotted_key():
         "changed": {"x": 1, "y": 3},
         "new": {"z": 0},
     }
-    assert differences(before, now) == {"changed.y": (2, 3), "new.z": (None, 0)}
+    assert differences(before, now) == {"changed.y": (2, 3), "gone.z": (0, None), "new.z": (None, 0)}

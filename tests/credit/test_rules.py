@@ -1,6 +1,7 @@
 """Rules beside DelTA, controls, and what all of them promise."""
 
 import math
+from inspect import signature
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,7 @@ from delta_trl.credit import (
     Tokens,
     make_rule,
 )
+from delta_trl.credit.rules import RULES
 from delta_trl.scoring.standalone import group_advantages
 
 from ..documented import defaults
@@ -50,10 +52,14 @@ def responses() -> Tokens:
     return Tokens(ids, first_of_five(5, 0, 4), torch.tensor([1.0, 2.0, -1.0]))
 
 
-@pytest.mark.parametrize("rule", [FIPO, DelTA, RandomCredit, Selected, SideWeights])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_defaults_are_those_of_the_docstring(rule):
     said, real = defaults(rule)
-    assert said == real != {}
+    assert said == real
+    inherited = signature(rule.__base__).parameters
+    for name, option in signature(rule).parameters.items():
+        if isinstance(option.default, int | float | str) and name not in inherited:
+            assert name in said
 
 
 def test_equal_rewards_are_no_advantage():
