@@ -46,6 +46,13 @@ def test_groups_are_prompts(read, right):
     ]
 
 
+def test_the_order_of_a_message_s_keys_makes_no_other_prompt(read):
+    one_way = [{"role": "user", "content": "1+1="}]
+    the_other = [{"content": "1+1=", "role": "user"}]
+    rows = read(lines(PAIR[0] | {"prompt": one_way}, PAIR[1] | {"prompt": the_other}))
+    assert [row["group"] for row in rows] == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -33,6 +33,12 @@ def test_formats_of_mathematics_bring_prompts_and_golds(name):
     assert dataset["solution"][:] == GOLDS[name]
 
 
+def test_an_answer_may_be_the_number_0(tmp_path):
+    (tmp_path / "contest.jsonl").write_text('{"problem": "1-1=", "answer": 0}')
+    dataset = load(str(tmp_path / "contest.jsonl"), dataset_format="matharena")
+    assert dataset["solution"][:] == ["0"]
+
+
 def test_the_format_of_code_brings_tests():
     dataset = load(str(FIXTURES / "eurus_code.jsonl"), dataset_format="eurus_code")
     assert [message["role"] for message in dataset[0]["prompt"]] == ["system", "user"]

@@ -422,6 +422,22 @@ def test_samples_of_vllm_depend_on_the_seed_and_not_on_the_batch(call, engine):
     assert not set(samples["completion"]) & set(longer)
 
 
+class Full(StandIn):
+    """As many tokens as are allowed. Every other seed ends with the last of them."""
+
+    def completion(self, prompt, params) -> list[int]:
+        last = params.stop_token_ids[0] if params.seed % 2 else 7
+        return [7] * (params.max_tokens - 1) + [last]
+
+
+def test_a_sample_that_ends_with_the_last_token_allowed_is_whole(call, engine):
+    engine.LLM = Full
+    assert call(use_vllm=True) == 0
+    samples = read_samples()
+    assert set(samples["length"]) == {12}
+    assert samples["truncated"].tolist() == [True, False] * 20
+
+
 class Reasoner(StandIn):
     """Says the same to every prompt, up to the length limit."""
 
