@@ -11,7 +11,7 @@ import torch
 from delta_trl.arguments.errors import UsageError
 from delta_trl.credit import Given
 from delta_trl.rewards.failures import explain_failures
-from delta_trl.trainer.contrast import stands_out
+from delta_trl.trainer.contrast import outcomes, stands_out
 from delta_trl.trainer.reward_watch import RewardWatch
 
 from ..corpus import tiny
@@ -135,6 +135,24 @@ def test_groups_with_contrast(first, second, weights, aggregation):
     rewards = torch.tensor([first, second]).T
     of_groups = stands_out(trainer, rewards).view(2, 4)
     assert of_groups.any(dim=1).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(("weights", "only_verified"), [([1.0, 1.0], True), ([0.0, 1.0], False)])
+def test_outcomes_are_those_of_verified_rewards_that_train(weights, only_verified):
+    trainer = SimpleNamespace(reward_func_names=["math_reward", "length"], reward_weights=torch.tensor(weights))
+    rewards = torch.tensor([[1.0, 0.5], [0.0, 0.25]])
+    verified = torch.tensor([[1.0, math.nan], [0.0, math.nan]])
+    expected = verified if only_verified else rewards
+    torch.testing.assert_close(outcomes(trainer, rewards), expected, equal_nan=True)
+
+
+def test_a_group_has_an_advantage_though_some_of_its_completions_are_average(make_trainer):
+    def reward(completions, **_):
+        return [[0.0, 1.0, 0.5, 0.5][i % 4] for i in range(len(completions))]
+
+    trainer = make_trainer(reward_funcs=reward, num_generations=4, max_steps=1)
+    trainer.train()
+    assert logged(trainer, "credit/no_advantage") == [0.0]
 
 
 def test_small_differences_of_large_rewards_train_as_in_grpo(make_trainer):
