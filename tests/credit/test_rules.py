@@ -223,6 +223,8 @@ def test_a_control_is_as_its_rule_is(kind):
     rule.load_state_dict(state)
     assert rule.state_dict() == state
     assert rule.rule.state_dict() == state
+    rule.load_state_dict({})  # another training begins
+    assert rule.state_dict() == kind(DelTA(temperature_mode="initial")).state_dict()
 
 
 # --- options ---

@@ -70,6 +70,12 @@ def test_a_comma_in_brackets_is_not_of_thousands():
     assert math_reward([r"\boxed{1234}", r"\boxed{1, 234}"], ["1,234"] * 2) == [1.0, 0.0]
 
 
+def test_a_letter_of_a_unit_keeps_its_case():
+    """M is no metre, but a factor."""
+    answers = [r"\boxed{5M}", r"\boxed{3 m}", r"\boxed{5 m}"]
+    assert math_reward(answers, ["5", "3 M", "5"]) == [0.0, 0.0, 1.0]
+
+
 def test_what_the_policy_said_last_is_graded():
     """Not a tool's message after it, where a tool loop was cut off."""
     answer = {"role": "assistant", "content": r"\boxed{4}"}

@@ -15,7 +15,7 @@ from trl import GRPOConfig
 from trl.rewards import think_format_reward
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.credit import DelTA
+from delta_trl.credit import FIPO, DelTA
 from delta_trl.rewards import get_reward, math_reward
 
 from ..corpus import tiny
@@ -61,6 +61,13 @@ FULL, LM_HEAD = DelTA(token_gradient="full"), DelTA(token_gradient="lm_head")
 def test_gradients_that_cannot_be_had_are_refused(rule, setup, message):
     with pytest.raises(ValueError, match=message) if message else nullcontext():
         rule.check(trainer(**setup))
+
+
+@pytest.mark.parametrize(("accumulation", "is_refused"), [(1, False), (2, False), (4, True), (8, True)])
+def test_fipo_is_refused_where_no_step_follows_another_on_a_rollout_batch(accumulation, is_refused):
+    setup = trainer(steps_per_generation=4, gradient_accumulation_steps=accumulation)
+    with pytest.raises(ValueError, match="all weights are 1") if is_refused else nullcontext():
+        FIPO().check(setup)
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo"])
