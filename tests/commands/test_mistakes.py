@@ -255,6 +255,7 @@ def test_another_rule_does_not_get_the_recipes_options(folder, call):
     tiny.recipe(folder, "own", model_name_or_path="model", dataset_name="train.jsonl", output_dir="run",
                 token_credit_kwargs={"lambda_max": 1.5})  # fmt: skip
     assert "lambda_max=1.5" in call("--config own.yaml", "--dry_run")[1]
-    code, printed = call("--config own.yaml --token_credit none", "--dry_run")
-    assert code == 0
-    assert "lambda_max" not in printed
+    for words in ("--token_credit none", "--token_credit=none", "--token-credit=none"):
+        code, printed = call(f"--config own.yaml {words}", "--dry_run")
+        assert code == 0
+        assert "lambda_max" not in printed

@@ -26,6 +26,7 @@ from delta_trl.commands.recipe import RunArguments
 from delta_trl.credit import make_rule
 from delta_trl.evaluation import results as results_module
 from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.evaluation.evaluate import call_reward
 from delta_trl.evaluation.generation import TransformersGenerator
 from delta_trl.evaluation.model import ModelArguments
 from delta_trl.scoring.prompts import prompt_ids
@@ -420,6 +421,16 @@ def test_samples_of_vllm_depend_on_the_seed_and_not_on_the_batch(call, engine):
     others = read_samples("by_another_seed")
     longer = others["completion"][others["length"] > 4]
     assert not set(samples["completion"]) & set(longer)
+
+
+def test_a_column_does_not_replace_what_was_sampled():
+    columns = {"completions": ["of the file"], "prompts": ["of the file"], "solution": ["2"]}
+    seen = {}
+    call_reward(lambda **passed: seen.update(passed) or [0.0], columns, ["1+1="], ["2"], ids=[[3]])
+    assert seen["completions"] == ["2"]
+    assert seen["prompts"] == ["1+1="]
+    assert seen["completion_ids"] == [[3]]
+    assert seen["solution"] == ["2"]
 
 
 class Full(StandIn):

@@ -53,6 +53,12 @@ def test_objects_without_a_text_are_the_same_in_every_process():
     assert as_json({"tools": [object()]}) == {"tools": ["<object object>"]}
 
 
+def test_sets_are_recorded_in_order():
+    """Python's own order of texts is another one in each process."""
+    modules = [f"layer_{i:02}" for i in range(20)]
+    assert as_json({"target_modules": set(modules)}) == {"target_modules": modules}
+
+
 def assert_says(caplog, title: str, verb: str, parts: list[str]) -> None:
     """One message has the title; it says these parts, and nothing else."""
     [said] = [message for message in caplog.messages if title in message]
