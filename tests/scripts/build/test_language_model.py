@@ -14,7 +14,7 @@ def digits(completions, **columns) -> list[float]:
     return [float(sum(map(int, filter(str.isdigit, answer[-1]["content"])))) for answer in completions]
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_coefficients_are_the_oracle_s_and_training_learns(make_trainer):
     try:
         language_model.main()
