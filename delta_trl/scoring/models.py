@@ -11,8 +11,8 @@ from .recorder import without_adapter
 
 
 TEXT = {"model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy", "compute_aux_loss"}
-# Arguments of TRL's scoring method that stand for anything but text, also those that a newer TRL has
 ARGUMENTS = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
+# Those of TRL's scoring method that stand for anything but text, also those that a newer TRL has
 MULTIMODAL = tuple(name for name in ARGUMENTS if name not in {"self", *TEXT})
 
 

@@ -5,25 +5,14 @@ import re
 from delta_trl.audit.table import describe
 
 
+def side(auc: float, interval: list[float], p: float, chance: str) -> dict:
+    return {"auc": auc, "interval": interval, "p": p, "chance": chance}
+
+
 def test_numbers_of_both_sides():
-    above = {
-        "auc": 0.812,
-        "interval": [0.712, 0.912],
-        "p": 0.0005,
-        "chance": "above",
-    }
-    below = {
-        "auc": 0.213,
-        "interval": [0.113, 0.313],
-        "p": 0.01,
-        "chance": "below",
-    }
-    at_chance = {
-        "auc": 0.55,
-        "interval": [0.45, 0.65],
-        "p": 0.5,
-        "chance": "",
-    }
+    above = side(0.812, [0.712, 0.912], 0.0005, "above")
+    below = side(0.213, [0.113, 0.313], 0.01, "below")
+    at_chance = side(0.55, [0.45, 0.65], 0.5, "")
     rules = {
         "good": {"losers": above, "winners": below},
         "none": {"losers": at_chance},
