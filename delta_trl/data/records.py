@@ -48,8 +48,9 @@ COMPLETIONS = pa.schema(
 
 def recorded_files(output_dir: Path) -> dict[int, Path]:
     """The files of a run by the step that they record, in order: one for every recorded rollout batch."""
-    files = sorted(output_dir.glob(f"{FOLDER}/token_credit_*.parquet"))
-    return {int(file.stem.rpartition("_")[2]): file for file in files}
+    files = output_dir.glob(f"{FOLDER}/token_credit_*.parquet")
+    by_step = {int(file.stem.rpartition("_")[2]): file for file in files}
+    return dict(sorted(by_step.items()))
 
 
 def write_records(rows: list[dict], output_dir: Path, step: int) -> None:

@@ -54,7 +54,8 @@ class TokenLog(TrainerCallback):
         self._previous_step = -1  # of the rollout batch before, recorded or not
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self._previous_step = state.global_step - 1
+        backward_passes = args.steps_per_generation * args.num_iterations  # over one rollout batch
+        self._previous_step = state.global_step - math.ceil(backward_passes / args.gradient_accumulation_steps)
         if state.is_world_process_zero:
             for step, file in recorded_files(self.output_dir).items():
                 if step >= state.global_step:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from delta_trl.data.records import COMPLETIONS, recorded_files
+from delta_trl.data.records import COMPLETIONS, recorded_files, write_records
 from delta_trl.trainer.token_log import choose_rows
 from delta_trl.trainer.trackers import track
 
@@ -192,15 +192,15 @@ def test_whole_groups_with_contrast_are_recorded_first(advantages, size, limit, 
 
 def test_resumed_run_records_the_same(make_trainer, tmp_path):
     options = {"steps_per_generation": 2, "max_steps": 5, "save_strategy": "steps", "save_steps": 2}
-    options["log_token_credit"] = 2
+    options["log_token_credit"] = 3
     make_trainer(**options).train()
     expected = records(tmp_path / "run")
-    assert len(expected) > 1
+    assert list(expected) == [0, 4]  # 4 is trained again
 
     # a run that was killed later than its last checkpoint
     first = recorded_files(tmp_path / "run")[0]
     first.with_name("token_credit_00099.parquet").touch()
-    make_trainer(**options).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    make_trainer(**options).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-4"))
     assert str(records(tmp_path / "run")) == str(expected)  # which has NaN
 
     # a new run starts anew
@@ -208,6 +208,13 @@ def test_resumed_run_records_the_same(make_trainer, tmp_path):
     for _ in range(2):  # also the same trainer's
         trainer.train()
         assert list(records(tmp_path / "run")) == [0]
+
+
+def test_records_are_in_order_of_steps(tmp_path):
+    steps = [99_999, 100_000, 2]
+    for step in steps:
+        write_records([], tmp_path, step)
+    assert list(recorded_files(tmp_path)) == sorted(steps)
 
 
 # --- trackers ---
