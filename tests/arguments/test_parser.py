@@ -22,12 +22,13 @@ class Own:
     Options.
 
     Args:
-        size (`int`): How large, as in [`~trl.GRPOConfig`].
+        size, width (`int`): How large, as in [`~trl.GRPOConfig`].
         options (`dict`, *optional*): More of them.
     """
 
     size: int
     options: dict | str | None = None
+    width: int = 0
 
     def __post_init__(self):
         read_mappings(self, "options")
@@ -54,7 +55,7 @@ def test_a_file_may_give_one_name_for_a_list(tmp_path):
 def test_help_is_that_of_the_docstring(capsys):
     with pytest.raises(SystemExit):
         parse([Own], ["--help"], "x")
-    assert "How large, as in GRPOConfig." in capsys.readouterr().out
+    assert capsys.readouterr().out.count("How large, as in GRPOConfig.") == 2
 
 
 @pytest.mark.parametrize("arguments", [AuditArguments, EvalArguments, ExplainArguments, RunArguments])

@@ -78,6 +78,7 @@ def rollout_func(prompts, trainer):
         "logprobs": None,
         "env_mask": masks,
         "doubled": [2 * prompt for prompt in prompts],
+        "place": "here",  # of all rows
     }
 
 
@@ -94,8 +95,9 @@ def kind(prompt: str) -> int:
     return len(prompt) % len(REWARDS)
 
 
-def rewards(function: int, prompts, completion_ids, doubled, log_extra, **kwargs):
+def rewards(function: int, prompts, completion_ids, doubled, place, log_extra, **kwargs):
     assert doubled == [2 * prompt for prompt in prompts]
+    assert place == ["here"] * len(prompts)
     log_extra(f"sum_{function}", [sum(ids) for ids in completion_ids])
     values = []
     for prompt, ids in zip(prompts, completion_ids, strict=True):

@@ -106,14 +106,16 @@ def test_runs_without_rewards_and_without_contrast(make_trainer, caplog, dynamic
 
 
 def test_batches_without_rewards_count_in_a_row():
-    """Two, one with a reward, two, and a third one: only then there are three in a row."""
+    """Two, one in which one function has one reward of 0, two, and a third one: only then there are three in a row."""
     watch = RewardWatch()
     watch.refuses = True
-    rewards, without = torch.ones(4, 1), torch.full((4, 1), math.nan)
+    without = torch.full((4, 2), math.nan)
+    rewards = without.clone()
+    rewards[2, 1] = 0.0
     for batch in (without, without, rewards, without, without):
-        watch.observe(["mine"], batch, has_contrast=False)
-    with pytest.raises(UsageError, match="3 batches in a row"):
-        watch.observe(["mine"], without, has_contrast=False)
+        watch.observe(["mine", "other"], batch, has_contrast=False)
+    with pytest.raises(UsageError, match="mine, other: 3 batches in a row"):
+        watch.observe(["mine", "other"], without, has_contrast=False)
 
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"

@@ -76,9 +76,13 @@ def test_a_plain_grpo_config_trains_with_delta(make_trainer, caplog):
     """Code written for GRPOTrainer runs with the class swapped, also with a loss that would ignore credit."""
     assert make_trainer(config_class=GRPOConfig).token_credit == DelTA()
     assert not caplog.text
-    ours = make_trainer(config_class=GRPOConfig, importance_sampling_level="sequence")
-    assert not ours.token_credit.credits_rollouts
-    assert "without token credit" in caplog.text
+    for rule in (None, "fipo"):
+        ours = make_trainer(
+            config_class=GRPOConfig, importance_sampling_level="sequence", num_iterations=2, token_credit=rule
+        )
+        assert type(ours.token_credit) is TokenCredit
+        assert "without token credit" in caplog.text
+        caplog.clear()
 
 
 @pytest.mark.parametrize(("aggregation", "scale"), [("sum_then_normalize", "batch"), ("normalize_then_sum", "group")])
@@ -233,6 +237,7 @@ def test_args_default_to_a_delta_config(tmp_path, monkeypatch):
         (credit("tests.corpus.tiny.model"), "TokenCredit"),
         (credit("none", lambda_max=1.5), "'lambda_max'"),
         ({"token_credit_kwargs": "high"}, "token_credit_kwargs='high'"),
+        ({"token_credit_kwargs": "0"}, "token_credit_kwargs=0"),
         ({"hidden_state_cache": "recompute"}, "hidden_state_cache='recompute'"),
         ({"log_token_credit": -1}, "log_token_credit=-1"),
         ({"dynamic_sampling_max_rounds": 0}, "dynamic_sampling_max_rounds=0"),
@@ -243,3 +248,9 @@ def test_args_default_to_a_delta_config(tmp_path, monkeypatch):
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         DeltaGRPOConfig("unused", use_cpu=True, bf16=False, **options)
+
+
+@pytest.mark.parametrize(("given", "steps"), [(True, 1), (False, 0), (0, 0), (3, 3)])
+def test_token_credit_is_recorded_every_step_or_every_few(given, steps):
+    args = DeltaGRPOConfig("unused", use_cpu=True, bf16=False, log_token_credit=given)
+    assert (args.log_token_credit, type(args.log_token_credit)) == (steps, int)
