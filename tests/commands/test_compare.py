@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +16,14 @@ import pytest
 from peft import LoraConfig
 
 from delta_trl.arguments.credit import CreditArguments
+from delta_trl.arguments.errors import UsageError
+from delta_trl.arguments.parser import parse
 from delta_trl.cli import main
 from delta_trl.commands.arms import arms_of
-from delta_trl.commands.compare import read_call
+from delta_trl.commands.compare import RecipeConfig, SeedRun, begin, execute, finished_seeds, read_call
+from delta_trl.commands.recipe import parse_recipe
+from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.files import finish_checkpoint
 
 from ..corpus import tiny
 
@@ -57,11 +63,20 @@ def test_the_arms_are_the_rule_and_its_controls():
     }
     assert arms_of(list(arms), recipe) == (word, arms)
 
+    arms = {
+        "within_side": {},  # which the options of the recipe are not for
+        "side_mean": {"rule": "within_side", "rule_kwargs": {}},
+        "delta": options,
+    }
+    assert arms_of(list(arms), recipe) == ("within_side", arms)
+
 
 BY_EVALUATION = {
     "--benchmarks train.jsonl --eval_strategy steps": "accuracy",
     "--eval_strategy steps": "eval_reward",
     "--eval_strategy no": "training_reward",
+    "--eval_strategy no --logging_steps 2": "training_reward",  # of two steps
+    "--eval_strategy no --logging_steps 2 --max_steps=-1": "training_reward",
 }
 
 
@@ -77,6 +92,92 @@ def test_the_best_evidence_is_the_primary_outcome(words, primary, recipe):
     _, plan, *_ = read_call(["--config", recipe, *words.split()])
     assert plan["primary"] == primary
     assert plan["outcomes"][-2:] == ["training_reward", "training_reward_at_end"]
+    evaluates = "--eval_strategy steps" in words
+    assert ("eval_column_mapping" in plan["settings"]) is evaluates  # else it is of benchmarks, which may change
+
+
+def test_a_run_has_its_seed_and_its_arm(recipe):
+    """Whatever else the command line says. It goes on, and is evaluated with the options that are given for that."""
+    words = (
+        "--seed 7 --seeds 2 --arms delta side_mean --token_credit_kwargs {lambda_max:1.5} --output_dir mine "
+        "--resume_from_checkpoint false --push_to_hub true --hub_token hf_secret --benchmarks train.jsonl "
+        "other.jsonl --eval_reward tests.corpus.tiny.reward_letters --eval_temperature 0 "
+        "--eval_column_mapping {solution:answer}"
+    )
+    shutil.copy("train.jsonl", "other.jsonl")
+    given = [word.replace(":", ": ") if word.startswith("{") else word for word in words.split()]
+    folder, plan, runs, _ = read_call(["--config", recipe, *given])
+    assert (folder, plan["seeds"]) == (Path("mine"), [7, 8])
+    assert "hf_secret" not in json.dumps(plan)
+    order = [(7, "delta"), (7, "side_mean"), (8, "delta"), (8, "side_mean")]
+    assert [(run.seed, run.arm) for run in runs] == order
+    options = {"lambda_max": 1.5}
+    for run in runs:
+        assert run.folder == folder / f"seed-{run.seed}" / run.arm
+        _, config, _ = parse_recipe(run.train[4:], RecipeConfig)
+        assert (config.seed, config.token_credit, config.output_dir) == (run.seed, run.arm, str(run.folder))
+        kwargs = options if run.arm == "delta" else {"rule": "delta", "rule_kwargs": options}
+        assert config.token_credit_kwargs == kwargs
+        assert (config.resume_from_checkpoint, config.push_to_hub) == ("true", False)
+        run.folder.mkdir(parents=True)
+        [evaluated] = parse([EvalArguments], run.evaluate[4:], "delta-trl eval")
+        assert evaluated.model_name_or_path == str(run.folder)
+        assert (evaluated.temperature, evaluated.column_mapping) == (0, {"solution": "answer"})
+        assert evaluated.benchmarks == ["train.jsonl", "other.jsonl"]
+
+
+def test_a_seed_is_finished_with_all_results_of_all_arms(tmp_path):
+    runs = []
+    for seed, arm in (1, "none"), (1, "delta"), (0, "none"), (0, "delta"):
+        folder = tmp_path / f"seed-{seed}" / arm
+        results = [folder / "a.json", folder / "b.json"]
+        runs.append(SeedRun(seed, arm, folder, train=[], evaluate=[], results=results))
+    for run in runs[:3]:
+        run.folder.mkdir(parents=True)
+        for name in ("a.json", "trainer_state.json", "b.json"):
+            assert not run.is_finished
+            (run.folder / name).write_text('{"global_step": 2}')
+        assert run.is_finished
+    assert finished_seeds(runs) == [1]
+
+
+def test_a_folder_keeps_its_comparison(tmp_path):
+    """What is evaluated may change."""
+    plan = {"seeds": [0], "settings": {"beta": 0}, "evaluation": {"benchmarks": ["a"]}, "primary": "accuracy"}
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    plan |= {"evaluation": {"benchmarks": ["b"]}, "primary": "eval_reward"}
+    begin(tmp_path, plan, [])
+    assert read(file) == plan
+    for changed, named in ({"seeds": [0, 1]}, "seeds was"), ({"settings": {"beta": None}}, "settings.beta was 0"):
+        with pytest.raises(UsageError, match=f"holds something else than this comparison: {named}"):
+            begin(tmp_path, {**plan, **changed}, [])
+        assert read(file) == plan
+
+
+@pytest.mark.parametrize(
+    ("is_whole", "is_trained", "done"),
+    [
+        (False, False, ["train"] * 3),
+        (True, False, ["train from a checkpoint"] * 3),
+        (True, True, ["evaluate"]),
+    ],
+)
+def test_a_run_is_tried_three_times_from_what_is_whole(tmp_path, is_whole, is_trained, done):
+    """Its training fails, and then it is not evaluated. What is trained is evaluated only."""
+    folder, result, log = tmp_path / "seed-0" / "none", tmp_path / "a.json", tmp_path / "log"
+    checkpoint = folder / "checkpoint-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model").write_text("weights")
+    if is_whole:
+        finish_checkpoint(checkpoint)
+    if is_trained:
+        (folder / "trainer_state.json").write_text('{"global_step": 2}')
+    train = f"if [ -e {checkpoint} ]; then echo train from a checkpoint; else echo train; fi >> {log}; exit 1"
+    evaluate = f"echo evaluate >> {log}; touch {result}"
+    run = SeedRun(0, "none", folder, ["sh", "-c", train], ["sh", "-c", evaluate], [result])
+    assert execute(run) is is_trained
+    assert log.read_text().splitlines() == done
 
 
 def test_the_model_before_training_has_its_adapter(recipe):

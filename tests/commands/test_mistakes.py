@@ -76,6 +76,7 @@ MISTAKES = {
     "--dataset_prompt_column prompt": "'column_mapping'",
     "--column_mapping {qestion:\x1fprompt}": "'qestion' is not among its columns",
     "run.yaml": "--config run.yaml",
+    "other.yml": "--config other.yml",
     "--config twice.yaml": "'max_steps' stands there 2 times",
     "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
     "--use_vllm true --vllm_max_model_length 8": "vllm_max_model_length=8",  # leaves nothing for the completion
@@ -84,6 +85,13 @@ ONLY_TRAINING = {
     "--output_dir taken": "output_dir='taken'",
     "--report_to wandb": "wandb",  # it is not installed
 }
+
+
+MY_REWARDS = """
+def near(completions, solutions=None, scale=1, **kwargs): ...
+number = 3
+pair = (near, near)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +119,8 @@ def folder(tmp_path_factory):
         "adapter/adapter_config.json": "{}",
         "lora/adapter_config.json": json.dumps({"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.05}),
         "twice.yaml": (folder / "run.yaml").read_text() + "max_steps: 3\n",
-        "my_rewards.py": "def near(completions, solutions=None, scale=1, **kwargs): ...\nnumber = 3\n",
+        "my_rewards.py": MY_REWARDS,
+        "one.jsonl": '{"prompt": "1+1=", "solution": "2"}\n',
         "taken/checkpoint-7/note": "",
     }
     for name, text in files.items():
@@ -170,6 +179,9 @@ def fails(completions, **kwargs):
 def words(completions, **kwargs):
     return ["right" for _ in completions]
 
+def nothing(completions, **kwargs):
+    return [None for _ in completions]
+
 class Fails(TokenCredit):
     def of_rollout(self, tokens):
         return Credit(tokens.advantages / tokens.advantage)
@@ -181,7 +193,7 @@ class Matrix(TokenCredit):
 FAILURES = {
     "--reward_funcs users_code.fails": ["users_code.py, line 6, in ", "'fails' raised this on a batch of 8"],
     "--reward_funcs users_code.words": ["'words' returned ['right'"],
-    "--token_credit users_code.Fails": ["no attribute 'advantage'", "line 13, in of_rollout", "The rule Fails()"],
+    "--token_credit users_code.Fails": ["no attribute 'advantage'", "line 16, in of_rollout", "The rule Fails()"],
     "--reward_funcs syntax.reward": ["syntax.py, line 1: def reward(:", "The reward 'syntax.reward' needs"],
 }
 
@@ -198,11 +210,30 @@ def test_an_error_of_a_user_s_code_ends_with_its_line(folder, call, words, parts
     assert len(message.splitlines()) <= 3
 
 
-def test_what_a_rule_returns_is_checked_in_one_line(folder, call):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--token_credit users_code.Matrix", "Matrix.of_rollout returned weights of shape (2, 2)"),
+        ("--reward_funcs users_code.nothing --max_steps 9", "nothing: 3 batches in a row got no reward"),
+    ],
+)
+def test_what_a_user_s_code_returns_is_checked_in_one_line(folder, call, words, said):
     (folder / "users_code.py").write_text(USERS_CODE)
-    code, printed = call("--token_credit users_code.Matrix --output_dir failed")
+    code, printed = call(f"{words} --output_dir failed")
     assert code == 2
-    assert "Matrix.of_rollout returned weights of shape (2, 2)" in printed.splitlines()[-1]
+    assert said in printed.splitlines()[-1]
+
+
+def test_the_plan_of_epochs_and_of_tools(call):
+    """Each batch takes 2 of 16 prompts. A path names a tool, or several."""
+    tools = "--tools my_rewards.near my_rewards.pair --environment_factory my_rewards.near"
+    _, printed = call(f"--max_steps=-1 --num_train_epochs 1.5 {tools}", "--dry_run")
+    for line in (
+        "length           1.5 epochs of 8 rollout batches",
+        "tools            near, near, near",
+        "environments     my_rewards.near",
+    ):
+        assert f"{line}\n" in printed
 
 
 WARNINGS = {
@@ -235,6 +266,8 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--adapter_name_or_path lora --use_peft true --lora_r 8",
         "--adapter_name_or_path away/adapter",
         "--dataset_train_split train[:8]",
+        "--eval_strategy steps --eval_steps 1 --eval_dataset_name one.jsonl --per_device_eval_batch_size 4",
+        "--reward_funcs math_reward --reward_kwargs {math_reward:\x1fnull}",
         "--gradient_checkpointing_kwargs {use_reentrant:\x1ffalse}",
     ],
 )
@@ -259,3 +292,5 @@ def test_another_rule_does_not_get_the_recipes_options(folder, call):
         code, printed = call(f"--config own.yaml {words}", "--dry_run")
         assert code == 0
         assert "lambda_max" not in printed
+    given = "--token_credit_kwargs {decay:\x1f8.0} --token_credit fipo"
+    assert "FIPO(decay=8.0" in call(f"--config own.yaml {given}", "--dry_run")[1]

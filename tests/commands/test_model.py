@@ -75,6 +75,19 @@ def test_templates_without_an_end(tmp_path, template):
     assert turn_end(save_tokenizer(tmp_path, chat_template=template)) is None
 
 
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [
+        ({"dtype": "bfloat16"}, torch.bfloat16),
+        ({"dtype": "bfloat16", "model_init_kwargs": {"dtype": "float32"}}, torch.float32),
+    ],
+    ids=str,
+)
+def test_the_type_of_the_weights_is_the_recipe_s(tmp_path, options, dtype):
+    """`model_init_kwargs` take precedence, as in TRL."""
+    assert build(*parse_recipe(["--config", tiny.recipe(tmp_path, **options)])).model.dtype == dtype
+
+
 def test_training_stops_at_both_and_saves_so(tmp_path):
     tokenizer = save_tokenizer(tmp_path / "model")
     ends = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])

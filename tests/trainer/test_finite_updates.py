@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn.utils import parameters_to_vector
+from transformers import TrainerCallback
 
 from delta_trl import DeltaGRPOTrainer
 
@@ -42,3 +43,16 @@ def test_an_update_that_is_not_finite_is_skipped(make_trainer, tmp_path, caplog,
     last = Path(tmp_path, "run", "checkpoint-7", "model.safetensors")
     for name, tensor in load_file(last).items():
         assert tensor.isfinite().all(), name
+
+
+def test_weights_of_which_one_is_not_finite_are_not_saved(make_trainer, tmp_path):
+    class Breaks(TrainerCallback):
+        def on_step_end(self, *args, model, **kwargs):
+            *_, last = model.parameters()
+            last.data[-1] = torch.inf
+
+    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.add_callback(Breaks())
+    with pytest.raises(FloatingPointError, match="weights are not finite"):
+        trainer.train()
+    assert not list(Path(tmp_path, "run").glob("checkpoint-*"))

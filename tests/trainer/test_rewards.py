@@ -126,6 +126,7 @@ SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_s
     [
         # what differs by rounding has no contrast; sizes are those of the summands
         ([0.1, 0.2] * 2 + [1000.0, 1000.1] * 2, [0.6, 0.5] * 2 + [0.0] * 4, [1.0, 1.0], SUM_THEN_NORMALIZE),
+        ([1000.1, 0.1] * 2 + [0.1, 0.2] * 2, [-1000.0, 0.0] * 2 + [0.0] * 4, [1.0, 1.0], SUM_THEN_NORMALIZE),
         ([1000.1, 1000.2] * 2 + [1.0, 0.0] * 2, [1000.0, 1000.1] * 2 + [0.0] * 4, [1.0, -1.0], SUM_THEN_NORMALIZE),
         ([0.3, 0.1, 0.1, 0.3] * 2, [0.1, 0.3, 0.3, 0.1, 0.2, 0.6, 0.6, 0.4], [1.0, 1.0], NORMALIZE_THEN_SUM),
     ],
