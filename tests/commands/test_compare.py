@@ -20,7 +20,15 @@ from delta_trl.arguments.errors import UsageError
 from delta_trl.arguments.parser import parse
 from delta_trl.cli import main
 from delta_trl.commands.arms import arms_of
-from delta_trl.commands.compare import RecipeConfig, SeedRun, begin, execute, finished_seeds, read_call
+from delta_trl.commands.compare import (
+    RecipeConfig,
+    SeedRun,
+    begin,
+    evaluate_before,
+    execute,
+    finished_seeds,
+    read_call,
+)
 from delta_trl.commands.recipe import parse_recipe
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.files import finish_checkpoint
@@ -123,6 +131,7 @@ def test_a_run_has_its_seed_and_its_arm(recipe):
         [evaluated] = parse([EvalArguments], run.evaluate[4:], "delta-trl eval")
         assert evaluated.model_name_or_path == str(run.folder)
         assert (evaluated.temperature, evaluated.column_mapping) == (0, {"solution": "answer"})
+        assert evaluated.use_cpu  # as the recipe
         assert evaluated.benchmarks == ["train.jsonl", "other.jsonl"]
 
 
@@ -139,6 +148,19 @@ def test_a_seed_is_finished_with_all_results_of_all_arms(tmp_path):
             (run.folder / name).write_text('{"global_step": 2}')
         assert run.is_finished
     assert finished_seeds(runs) == [1]
+
+
+def test_the_model_before_training_is_evaluated_once(tmp_path):
+    plan = {"evaluation": {"benchmarks": ["a", "b"], "folder": "f"}}
+    results = tmp_path / "before" / "f"
+    results.mkdir(parents=True)
+    calls = tmp_path / "calls"
+    for name, count in ("a.json", 1), ("b.json", 2), ("a.json", 2):
+        command = f"echo >> {calls}; touch {results}/{name}; exit 1"
+        evaluate_before(tmp_path, plan, ["sh", "-c", command])
+        assert len(calls.read_text().splitlines()) == count
+    plan["evaluation"]["benchmarks"] = []
+    evaluate_before(tmp_path / "nowhere", plan, ["false"])
 
 
 def test_a_folder_keeps_its_comparison(tmp_path):
@@ -192,6 +214,7 @@ def test_the_model_before_training_has_its_adapter(recipe):
 
 MISTAKES = {
     "--use_peft true --benchmarks train.jsonl --eval_use_vllm": "--eval_use_vllm: vLLM samples from whole models",
+    "--adapter_name_or_path away/lora --benchmarks train.jsonl --eval_use_vllm": "--eval_use_vllm: vLLM samples",
     "--seeds 0": "seeds=0: expected a whole number >= 1",
     "--arms none": "nothing to compare",
     "--arms none detla": "'delta'",

@@ -224,6 +224,16 @@ def test_what_a_user_s_code_returns_is_checked_in_one_line(folder, call, words, 
     assert said in printed.splitlines()[-1]
 
 
+def test_an_error_of_a_user_s_module_says_where(folder, call):
+    (folder / "raises.py").write_text("\nraise ValueError('no data')\n")
+    code, printed = call("--reward_funcs raises.reward", "--dry_run")
+    assert code == 2
+    error, place, whose = printed[printed.index("delta-trl: error: ") :].splitlines()
+    assert error.endswith("ValueError: no data")
+    assert place.endswith("raises.py, line 2, in <module>: raise ValueError('no data')")
+    assert "'raises.reward'" in whose
+
+
 def test_the_plan_of_epochs_and_of_tools(call):
     """Each batch takes 2 of 16 prompts. A path names a tool, or several."""
     tools = "--tools my_rewards.near my_rewards.pair --environment_factory my_rewards.near"

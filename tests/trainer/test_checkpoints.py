@@ -238,9 +238,10 @@ def test_the_report_follows_a_run_that_goes_on(make_trainer, tmp_path):
     where its folder has been moved.
     """
     levels = [0]
+    interrupted_at = {3: 1, 2: 2}  # steps by level
 
     def reward(completions, **_):
-        if levels[-1] == 2 and trainer.state.global_step == 2:
+        if trainer.state.global_step == interrupted_at.get(levels[-1]):
             raise KeyboardInterrupt
         return [levels[-1] + i % 2 for i in range(len(completions))]
 
@@ -253,7 +254,7 @@ def test_the_report_follows_a_run_that_goes_on(make_trainer, tmp_path):
     trainer.save_state()
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     assert rewards() == [0.5, 0.5, 0.5]
-    for level, steps, expected in ((2, 3, [0.5, 2.5]), (1, 2, [0.5, 1.5])):
+    for level, steps, expected in ((3, 3, [0.5]), (2, 3, [0.5, 2.5]), (1, 2, [0.5, 1.5])):
         levels.append(level)
         trainer = make_trainer(**options | {"max_steps": steps})
         try:

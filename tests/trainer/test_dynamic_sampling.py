@@ -77,7 +77,7 @@ def rollout_func(prompts, trainer):
         "completion_ids": completions,
         "logprobs": None,
         "env_mask": masks,
-        "doubled": [2 * prompt for prompt in prompts],
+        "named": [f"{prompt} {row % G}" for row, prompt in enumerate(prompts, first_row)],
         "place": "here",  # of all rows
     }
 
@@ -95,8 +95,8 @@ def kind(prompt: str) -> int:
     return len(prompt) % len(REWARDS)
 
 
-def rewards(function: int, prompts, completion_ids, doubled, place, log_extra, **kwargs):
-    assert doubled == [2 * prompt for prompt in prompts]
+def rewards(function: int, prompts, completion_ids, named, place, log_extra, **kwargs):
+    assert named == [f"{prompt} {ids[0] - 2}" for prompt, ids in zip(prompts, completion_ids, strict=True)]
     assert place == ["here"] * len(prompts)
     log_extra(f"sum_{function}", [sum(ids) for ids in completion_ids])
     values = []

@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from delta_trl import DeltaGRPOTrainer
-from delta_trl.credit import Selected
+from delta_trl.credit import Selected, Shuffled
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from delta_trl.credit import Selected
         ("none", "GRPO", "2402.03300", "none"),
         ("delta", "DelTA", "2605.21467", "`DelTA("),
         (Selected(which="bottom"), "DelTA", "2605.21467", "`Selected(rule=DelTA("),
+        (Shuffled(Selected()), "DelTA", "2605.21467", "`Shuffled(rule=Selected(rule=DelTA("),
         ("tests.trainer.test_own_rule.Both", "GRPO", "2402.03300", "`Both"),
     ],
 )
