@@ -35,6 +35,10 @@ class FiniteUpdates(GRPOTrainer):
             # FSDP2 casts what the model returns: bfloat16 log-probabilities have two or three digits
             fsdp.mixed_precision_policy = dataclasses.replace(fsdp.mixed_precision_policy, output_dtype=None)
 
+    def train(self, *args, **kwargs):
+        self._skipped_in_a_row = 0  # of this training
+        return super().train(*args, **kwargs)
+
     def _get_grad_norm(self, model, grad_norm=None):
         norm = super()._get_grad_norm(model, grad_norm)  # over all processes; `inf` if DeepSpeed skipped the update
         if norm is None or self.accelerator.mixed_precision == "fp16":

@@ -45,6 +45,24 @@ def test_an_update_that_is_not_finite_is_skipped(make_trainer, tmp_path, caplog,
         assert tensor.isfinite().all(), name
 
 
+class Lost(DeltaGRPOTrainer):
+    """Whose loss is always NaN."""
+
+    def _compute_loss(self, model, inputs):
+        return super()._compute_loss(model, inputs) * torch.nan
+
+
+def test_each_training_counts_its_own_skipped_updates(make_trainer, monkeypatch):
+    """Those of an interrupted one do not count; one that has ended so ends so again."""
+    monkeypatch.setattr("delta_trl.trainer.finite_updates.PATIENCE", 2)
+    trainer = make_trainer(trainer_class=Lost, max_steps=1)
+    trainer.train()
+    trainer.args.max_steps = 3
+    for _ in range(2):
+        with pytest.raises(FloatingPointError, match="up to step 2"):
+            trainer.train()
+
+
 def test_weights_of_which_one_is_not_finite_are_not_saved(make_trainer, tmp_path):
     class Breaks(TrainerCallback):
         def on_step_end(self, *args, model, **kwargs):
