@@ -52,6 +52,7 @@ MISTAKES = {
     "--load_best_model_at_end true --save_strategy best": "load_best_model_at_end=True",
     "--reward_funcs math_reward math_reward": "'math_reward' is named twice",
     "--reward_weights 0": "reward_weights=[0.0]",
+    "--config modelless.yaml": "`model_name_or_path` is missing",
     "--config half.yaml": "num_generations=2.5: expected a whole number",
     "--loss_type gspo": "loss_type='gspo'",
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
@@ -101,6 +102,7 @@ def folder(tmp_path_factory):
     tiny.recipe(folder, output_dir="run", model_name_or_path="model", dataset_name="train.jsonl")
     tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
     tiny.recipe(folder, "empty", model_name_or_path="model", dataset_name="train.jsonl", max_steps=None)
+    tiny.recipe(folder, "modelless", model_name_or_path=None, dataset_name="train.jsonl")
     tiny.recipe(folder, "half", model_name_or_path="model", dataset_name="train.jsonl", num_generations=2.5)
     tiny.recipe(folder, "text", model_name_or_path="model", dataset_name="train.jsonl", generation_kwargs="top_k=5")
     (folder / "latin.yaml").write_bytes("output_dir: über".encode("latin-1"))
@@ -157,6 +159,7 @@ def files(folder):
         *((words, ["--dry_run"], name) for words, name in MISTAKES.items()),
         *((words, [], name) for words, name in ONLY_TRAINING.items()),
         ("--reward_funcs think_format_reward", [], "conversational: true"),
+        ("--use_peft true --lora_target_modules q_proj v_porj", [], "'v_proj'"),
         ("--max_steps 1", ["--dry_run", "--num_processes", "0"], "expected 1 or more"),
     ],
 )

@@ -87,7 +87,7 @@ def test_runs_without_rewards_and_without_contrast(make_trainer, caplog, dynamic
     def reward(completions, trainer_state, **kwargs):
         step = trainer_state.global_step
         if step == 1:
-            return list(range(len(completions)))
+            return [float(i == 0) for i in range(len(completions))]  # contrast in one of two groups
         return [float(step) if step < 12 else None] * len(completions)
 
     trainer = make_trainer(reward_funcs=reward, max_steps=16, dynamic_sampling=dynamic_sampling)

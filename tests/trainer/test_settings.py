@@ -44,6 +44,7 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     expected = {
         "rewards": [["reward", 1.0], ["reward", 1.0]],  # two of one name
         "rows": len(trainer.train_dataset),
+        **{"processes": 1, "sharding": None, "adapter": None},
         "recipe": {"reward_kwargs": {"code_reward": {"max_new_tokens": 4}}},  # secrets go, by their names
     }
     assert {name: record[name] for name in expected} == expected

@@ -100,6 +100,8 @@ def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation
     assert ours[1] == 0
     assert theirs[1] != 0
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    without_credit = rollout(make_trainer(**options, token_credit="none"))["advantages"]
+    assert torch.equal(without_credit, theirs)
 
 
 # --- where the hidden states come from ---
@@ -186,6 +188,19 @@ def test_every_option_trains_unless_it_leaves_no_contrast(make_trainer, name):
         for key, value in entry.items():
             if key == "loss" or key.startswith("credit/"):
                 assert math.isfinite(value), key
+
+
+@pytest.mark.parametrize("stops", [{"eos_token_id": 13}, {"eos_token_id": [1, 13]}, {"stop_token_ids": [13]}], ids=str)
+def test_a_completion_that_ends_at_a_stop_token_is_not_cut_off(make_trainer, rollout, stops):
+    """TRL knows the tokenizer's and the model's, 1."""
+    endings = [6, 13, 1, 13]
+    trainer = make_trainer(
+        generation_kwargs=stops,
+        mask_truncated_completions=True,
+        rollout_func=rollout_of(lambda i: [5, endings[i % 4]]),
+    )
+    is_counted = rollout(trainer)["completion_mask"].any(dim=1)
+    assert is_counted.tolist() == [False, True, True, True] * 2
 
 
 # --- evaluation and logs ---
