@@ -130,7 +130,7 @@ def passes(prompts: list[str], shuffled: bool):
             yield prompts[i]
 
 
-def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool):
+def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool, weight: float):
     """The prompts that are trained, and the metrics of each rollout batch, in the order of `METRICS`."""
     order = passes(prompts, shuffled)
     trained, metrics = [], []
@@ -154,7 +154,7 @@ def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool):
             [
                 rounds,
                 len(taken),
-                fmean(sums) if sums else None,
+                weight * fmean(sums) if sums else None,
                 fmean(map(lacks_contrast, first)),
                 fmean(map(lacks_contrast, batch)),
                 tokens(taken) / tokens(batch),
@@ -213,6 +213,7 @@ def is_free(name: str) -> bool:
                 **SPLIT,
                 "num_iterations": 2,
                 "scale_rewards": "batch",
+                "reward_weights": [2.0, 2.0],
                 "shuffle_dataset": False,
                 "max_steps": 6,
             },
@@ -241,6 +242,7 @@ def test_trains_what_a_loop_chooses(make_trainer, tmp_path, trainers, options):
         math.ceil(options["max_steps"] / per_rollout),
         contrast=CONTRAST[aggregation],
         shuffled=options.get("shuffle_dataset", True),
+        weight=options.get("reward_weights", [1.0])[0],
     )
     with_sampling, without = trainers
     ours = run(make_trainer, tmp_path / "ours", prompts, **options, **with_sampling)

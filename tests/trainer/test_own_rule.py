@@ -196,14 +196,21 @@ def test_a_rule_may_credit_rollouts_and_micro_batches(make_trainer):
         values[3] = None
         return values
 
+    def second(completions, **_):
+        return [2.0] + [None] * (len(completions) - 1)
+
     def of_tokens(ids, advantages) -> set[tuple[int, float]]:
         return set(zip(ids.tolist(), advantages.tolist(), strict=True))
 
     rule = Both()
-    make_trainer(steps_per_generation=2, max_steps=1, reward_funcs=reward, token_credit=rule).train()
+    rewards = {"reward_funcs": [reward, second], "reward_weights": [1.0, 0.5]}
+    make_trainer(steps_per_generation=2, max_steps=1, **rewards, token_credit=rule).train()
     rollout, micro_batch = rule.rollout, rule.micro_batch
 
-    assert rollout.rewards[rollout.row == 3].isnan().all()
+    totals = torch.arange(16) / 7
+    totals[0] = 0.5 * 2.0
+    totals[3] = torch.nan
+    torch.testing.assert_close(rollout.rewards, totals[rollout.row], equal_nan=True)
     assert torch.equal(rollout.group, rollout.row // 4)
     weighted = rollout.advantages * (1 + rollout.row)
     assert of_tokens(micro_batch.ids, micro_batch.advantages) < of_tokens(rollout.ids, weighted)
