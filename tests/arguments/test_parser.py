@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import pytest
 from trl import ModelConfig
 
+from delta_trl.arguments.credit import CreditArguments
 from delta_trl.arguments.errors import UsageError
 from delta_trl.arguments.parser import documented, parse, read_mappings
 from delta_trl.audit.arguments import AuditArguments
-from delta_trl.commands.arguments import ExplainArguments
+from delta_trl.commands.arguments import CompareArguments, ExplainArguments
 from delta_trl.commands.recipe import RunArguments
 from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.evaluation.model import ModelArguments
 
 from ..documented import defaults
 
@@ -58,7 +60,13 @@ def test_help_is_that_of_the_docstring(capsys):
     assert capsys.readouterr().out.count("How large, as in GRPOConfig.") == 2
 
 
-@pytest.mark.parametrize("arguments", [AuditArguments, EvalArguments, ExplainArguments, RunArguments])
+ARGUMENTS = (
+    *(AuditArguments, EvalArguments, ExplainArguments, ModelArguments),
+    *(RunArguments, CreditArguments, CompareArguments),
+)
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS)
 def test_defaults_are_those_of_the_docstring(arguments):
     said, real = defaults(arguments)
     assert said

@@ -49,7 +49,7 @@ def test_what_is_said_of_prompts_holds_for_both_data_sets(tmp_path):
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     tokenizer.save_pretrained(tmp_path / "model")
-    questions = {"train": ["1+1=", "1+1+1+1+1=", "2+2="], "eval": ["2+3=", "1+1+1+1+1="]}
+    questions = {"train": ["1+1=", "1+1+1+1+1=", "2+2=", "3+3="], "eval": ["2+3=", "1+1+1+1+1="]}
     for name, column in questions.items():
         lines = [json.dumps({"question": question}) for question in column]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
@@ -58,6 +58,7 @@ def test_what_is_said_of_prompts_holds_for_both_data_sets(tmp_path):
         eval_dataset_name=str(tmp_path / "eval.jsonl"),
         eval_strategy="steps",
         eval_steps=1,
+        dataset_train_split="train[:3]",
         column_mapping={"question": "prompt"},
         eval_column_mapping={"question": "prompt"},
         prompt_template="add {prompt}",

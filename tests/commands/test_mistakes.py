@@ -255,6 +255,7 @@ WARNINGS = {
     "--dataset_name away/data": "away/data: not on this machine",
     "--eval_dataset_name train.jsonl": "has no effect without eval_strategy",
     "--eval_steps 5": "eval_steps=5.0 has no effect without eval_strategy",
+    "--vllm_max_model_length 8": "vllm_max_model_length=8 has no effect without use_vllm",
     "--dynamic_sampling_max_rounds 2": "has no effect without dynamic_sampling",
     "--save_strategy steps --save_steps 3 --num_iterations 2 --max_steps 4": "save_steps=3 lies within",
     "--reward_funcs my_rewards.near": "'solutions' (did you mean 'solution'?): 'my_rewards.near' gets its default",

@@ -164,6 +164,7 @@ class Misspelt(TokenCredit):
     [
         ({"token_credit": "fipo"}, DelTA(), "beside args.token_credit='fipo'"),
         ({"token_credit_kwargs": {"lambda_max": 1.5}}, DelTA(), "beside.*lambda_max"),
+        ({"token_credit": "side_weights"}, "fipo", "'fipo' is given beside args.token_credit='side_weights'"),
         ({}, DelTA, "or in Python an instance"),
         ({}, Misspelt(), "Did you mean `of_rollout` by `of_rollot`"),
         ({}, "tests.trainer.test_own_rule.Misspelt", "Misspelt overrides neither"),
@@ -173,6 +174,11 @@ def test_a_rule_given_twice_or_of_no_use_is_refused(options, given, message):
     args = DeltaGRPOConfig("unused", use_cpu=True, bf16=False, **options)
     with pytest.raises(ValueError, match=message):
         choose_rule(given, args, args)
+
+
+def test_a_rule_by_its_name():
+    args = DeltaGRPOConfig("unused", use_cpu=True, bf16=False)
+    assert choose_rule("delta:lambda_max=1.5", args, args) == DelTA(lambda_max=1.5)
 
 
 # --- both hooks, and what tokens know ---
