@@ -141,13 +141,14 @@ def test_a_seed_is_finished_with_all_results_of_all_arms(tmp_path):
         folder = tmp_path / f"seed-{seed}" / arm
         results = [folder / "a.json", folder / "b.json"]
         runs.append(SeedRun(seed, arm, folder, train=[], evaluate=[], results=results))
-    for run in runs[:3]:
+    for run in runs:
         run.folder.mkdir(parents=True)
         for name in ("a.json", "trainer_state.json", "b.json"):
             assert not run.is_finished
+            assert run.seed not in finished_seeds(runs)
             (run.folder / name).write_text('{"global_step": 2}')
         assert run.is_finished
-    assert finished_seeds(runs) == [1]
+    assert finished_seeds(runs) == [0, 1]
 
 
 def test_the_model_before_training_is_evaluated_once(tmp_path):
