@@ -44,6 +44,15 @@ def test_the_command_line_overrides_the_file(tmp_path):
     words = ["--config", str(file), "--size", "4", "--options", "{b: [2]}"]
     (changed,) = parse([Own], words, "x")
     assert changed == Own(4, {"b": [2]})
+    (without_braces,) = parse([Own], ["--size", "4", "--options", "b: 2"], "x")
+    assert without_braces == Own(4, {"b": 2})
+
+
+def test_a_key_may_stand_again_within_another(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text("size: 3\noptions:\n  size: 4\n  more:\n    size: 5\n")
+    (options,) = parse([Own], ["--config", str(file)], "x")
+    assert options == Own(3, {"size": 4, "more": {"size": 5}})
 
 
 def test_a_file_may_give_one_name_for_a_list(tmp_path):

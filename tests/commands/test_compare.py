@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -104,17 +105,28 @@ def test_the_best_evidence_is_the_primary_outcome(words, primary, recipe):
     assert ("eval_column_mapping" in plan["settings"]) is evaluates  # else it is of benchmarks, which may change
 
 
-def test_a_run_has_its_seed_and_its_arm(recipe):
-    """Whatever else the command line says. It goes on, and is evaluated with the options that are given for that."""
-    words = (
-        "--seed 7 --seeds 2 --arms delta side_mean --token_credit_kwargs {lambda_max:1.5} --output_dir mine "
-        "--resume_from_checkpoint false --push_to_hub true --hub_token hf_secret --benchmarks train.jsonl "
-        "other.jsonl --eval_reward tests.corpus.tiny.reward_letters --eval_temperature 0 "
-        "--eval_column_mapping {solution:answer}"
-    )
-    shutil.copy("train.jsonl", "other.jsonl")
-    given = [word.replace(":", ": ") if word.startswith("{") else word for word in words.split()]
-    folder, plan, runs, _ = read_call(["--config", recipe, *given])
+OF_EVERY_RUN = (
+    "--seed 7 --seeds 2 --arms delta side_mean --output_dir mine --token_credit_kwargs {lambda_max:\x1f1.5} "
+    "--resume_from_checkpoint false --push_to_hub true --hub_token hf_secret --benchmarks train.jsonl other.jsonl "
+    "--eval_reward tests.corpus.tiny.reward_letters --eval_column_mapping {solution:\x1fanswer} --eval_temperature 0"
+)
+
+
+@pytest.fixture
+def call(recipe):
+    """What the command reads from these words and a recipe."""
+
+    def call(words):
+        shutil.copy("train.jsonl", "other.jsonl")
+        given = [word.replace("\x1f", " ") for word in words.split(" ")]
+        return read_call(["--config", recipe, *given])
+
+    return call
+
+
+def test_a_run_has_its_seed_and_its_arm(call):
+    """Whatever else the command line says; and it goes on."""
+    folder, plan, runs, _ = call(OF_EVERY_RUN)
     assert (folder, plan["seeds"]) == (Path("mine"), [7, 8])
     assert "hf_secret" not in json.dumps(plan)
     order = [(7, "delta"), (7, "side_mean"), (8, "delta"), (8, "side_mean")]
@@ -127,12 +139,24 @@ def test_a_run_has_its_seed_and_its_arm(recipe):
         kwargs = options if run.arm == "delta" else {"rule": "delta", "rule_kwargs": options}
         assert config.token_credit_kwargs == kwargs
         assert (config.resume_from_checkpoint, config.push_to_hub) == ("true", False)
-        run.folder.mkdir(parents=True)
-        [evaluated] = parse([EvalArguments], run.evaluate[4:], "delta-trl eval")
-        assert evaluated.model_name_or_path == str(run.folder)
-        assert (evaluated.temperature, evaluated.column_mapping) == (0, {"solution": "answer"})
-        assert evaluated.use_cpu  # as the recipe
-        assert evaluated.benchmarks == ["train.jsonl", "other.jsonl"]
+
+
+def test_all_models_are_evaluated_with_the_same_options(call):
+    """Results with others are kept apart."""
+    folder, plan, runs, before = call(OF_EVERY_RUN)
+    part = plan["evaluation"]["folder"]
+    _, warmer, *_ = call(f"{OF_EVERY_RUN}.5")
+    assert warmer["evaluation"]["folder"] != part
+    start = SimpleNamespace(evaluate=before, results=[folder / "before" / part / "any"], folder=Path("model"))
+    for run in (start, *runs):
+        run.folder.mkdir(parents=True, exist_ok=True)
+        [args] = parse([EvalArguments], run.evaluate[4:], "delta-trl eval")
+        assert Path(args.model_name_or_path).name == run.folder.name
+        assert Path(args.output_dir) == run.results[0].parent
+        assert (args.temperature, args.column_mapping) == (0, {"solution": "answer"})
+        assert (args.benchmarks, args.use_cpu) == (["train.jsonl", "other.jsonl"], True)  # the recipe's
+    for run in runs:
+        assert run.results == [run.folder / "benchmarks" / part / f"{name}.json" for name in ("train", "other")]
 
 
 def test_a_seed_is_finished_with_all_results_of_all_arms(tmp_path):

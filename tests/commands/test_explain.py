@@ -168,6 +168,16 @@ def test_a_chat_is_recorded_as_the_model_reads_it(tmp_path):
     assert "DelTA(" in (tmp_path / "report.html").read_text()
 
 
+def test_a_completion_beyond_the_context_is_warned_of(tmp_path, caplog):
+    """With rotary positions the model reads it."""
+    tiny.save(tmp_path / "model", max_position_embeddings=16)
+    data = write(tmp_path, [*PAIR, {**PAIR[0], "completion": "2" * 16}])
+    assert explain(model_name_or_path=tmp_path / "model", data=data, output_dir=tmp_path) == 0
+    [said] = [message for message in caplog.messages if str(data) in message]
+    assert f"{data}, line 3" in said
+    assert "longer than the model's 16" in said
+
+
 # --- mistakes: one line, before anything slow ---
 
 
