@@ -46,6 +46,7 @@ MISTAKES = {
     "--vllm_mode colocated": "vllm_mode='colocated': expected one of",
     "--seed=-1": "seed=-1",
     "--dataset_train_split test": "dataset_train_split='test'",
+    "--dataset_train_split train_sft": "dataset_train_split='train_sft'",
     "--use_lora true": "(did you mean 'use_peft'?)",
     "--max_seq_length 100": "(did you mean 'max_completion_length'?)",
     "--save_strategy best": "without evaluation there is no best checkpoint",
