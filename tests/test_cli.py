@@ -42,6 +42,15 @@ def test_help_is_printed_without_a_command_and_beside_other_options(words, code,
     assert said in capsys.readouterr().out
 
 
+def test_an_interrupted_command_says_so_in_a_line(monkeypatch, capsys):
+    def interrupt(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("delta_trl.commands.inspect.main", interrupt)
+    assert main(["inspect", "run"]) == 130
+    assert capsys.readouterr().err == "delta-trl: interrupted\n"
+
+
 @pytest.mark.processes
 def test_commands_that_need_no_torch_do_without(tmp_path):
     """It takes seconds to import."""

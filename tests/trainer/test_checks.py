@@ -235,7 +235,7 @@ class MakesPrompts(DeltaGRPOTrainer):
 TRAINED = {
     "rewards": {"trainer_class": RewardsItself, "train_dataset": WITHOUT_GOLDS, "reward_funcs": math_reward},
     "empty prompts": {"trainer_class": MakesPrompts, "train_dataset": EMPTY, "reward_funcs": math_reward},
-    "stream": {"train_dataset": tiny.dataset().to_iterable_dataset()},
+    "stream": {"train_dataset": tiny.dataset().to_iterable_dataset(), "eval_dataset": tiny.dataset(4)},
     "rows of one rollout batch": {"train_dataset": tiny.dataset().select(range(2))},
     "transformed": {"train_dataset": EMPTY.with_transform(lambda rows: {"prompt": ["1+1="] * len(rows["prompt"])})},
     "template": {**ON_CHATS, "processing_class": NEEDS_AN_OPTION, "chat_template_kwargs": {"style": 1}},
