@@ -1,5 +1,6 @@
 """`delta-trl train` as a user calls it: mistakes in one line, and a run from a recipe."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,31 @@ def test_the_module_is_the_command():
     for words, code, said in (["--version"], 0, delta_trl.__version__), (["nothing"], 2, "unknown command 'nothing'"):
         run = subprocess.run([sys.executable, "-m", "delta_trl", *words], capture_output=True, text=True, check=False)
         assert (run.returncode, said in run.stdout + run.stderr) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("", 2, "usage: delta-trl COMMAND"),
+        ("-h", 0, "usage: delta-trl COMMAND"),
+        ("--help", 0, "usage: delta-trl COMMAND"),
+        ("--version", 0, delta_trl.__version__),
+        ("explain -h", 0, "--rule"),
+        ("eval --compare a b --help", 0, "--benchmarks"),
+    ],
+)
+def test_help_is_printed_without_a_command_and_beside_other_options(words, code, said, capsys):
+    assert main(words.split()) == code
+    assert said in capsys.readouterr().out
+
+
+def test_an_interrupted_command_says_so_in_a_line(monkeypatch, capsys):
+    def interrupt(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("delta_trl.commands.inspect.main", interrupt)
+    assert main(["inspect", "run"]) == 130
+    assert capsys.readouterr().err == "delta-trl: interrupted\n"
 
 
 @pytest.mark.processes
@@ -77,3 +103,6 @@ def test_train_writes_a_model_that_loads(tmp_path):
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "run").peft_config
     AutoTokenizer.from_pretrained(tmp_path / "run")
     assert "DelTA" in (tmp_path / "run" / "README.md").read_text()
+    record = json.loads((tmp_path / "run" / "training_settings.json").read_text())
+    assert record["dataset"] == str(tmp_path / "train.jsonl")
+    assert (record["recipe"]["prompt_template"], record["recipe"]["lora_r"]) == ("add {prompt}", 2)

@@ -4,7 +4,16 @@ import multiprocessing
 import resource
 from concurrent.futures import ThreadPoolExecutor
 
-from delta_trl.files import checkpoints, finish_checkpoint, last_whole_checkpoint, write_atomically
+import pytest
+
+from delta_trl.files import (
+    begin_checkpoint,
+    checkpoints,
+    finish_checkpoint,
+    last_whole_checkpoint,
+    missing_part,
+    write_atomically,
+)
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
@@ -48,3 +57,27 @@ def test_the_newest_checkpoint_has_the_highest_number(tmp_path):
     (tmp_path / "checkpoint-best").mkdir()
     assert list(checkpoints(tmp_path)) == [9, 10, 100, 1000]
     assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-100"
+
+
+def test_a_checkpoint_has_the_files_of_its_folders(tmp_path):
+    """As of a second adapter. A file may be empty."""
+    weights = tmp_path / "ref" / "adapter"
+    weights.parent.mkdir()
+    weights.write_text("weights")
+    (tmp_path / "latest").touch()
+    finish_checkpoint(tmp_path)
+    assert missing_part(tmp_path) is None
+    weights.unlink()
+    assert missing_part(tmp_path) == "ref/adapter is missing"
+
+
+def test_a_checkpoint_that_is_being_replaced_is_not_whole(tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    (tmp_path / "model").write_text("weights")
+    finish_checkpoint(tmp_path)
+    monkeypatch.setattr("shutil.rmtree", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        begin_checkpoint(tmp_path)
+    assert missing_part(tmp_path) is not None

@@ -22,8 +22,6 @@ class FiniteUpdates(GRPOTrainer):
     What is not covered: float16, where the loss scaler skips updates; weights that DeepSpeed offloads to NVMe.
     """
 
-    _skipped_in_a_row = 0
-
     def create_accelerator_and_postprocess(self):
         super().create_accelerator_and_postprocess()  # before TRL shards a reference model
         deepspeed = self.accelerator.state.deepspeed_plugin
@@ -34,6 +32,10 @@ class FiniteUpdates(GRPOTrainer):
         if fsdp is not None and fsdp.mixed_precision_policy is not None:
             # FSDP2 casts what the model returns: bfloat16 log-probabilities have two or three digits
             fsdp.mixed_precision_policy = dataclasses.replace(fsdp.mixed_precision_policy, output_dtype=None)
+
+    def train(self, *args, **kwargs):
+        self._skipped_in_a_row = 0  # of this training
+        return super().train(*args, **kwargs)
 
     def _get_grad_norm(self, model, grad_norm=None):
         norm = super()._get_grad_norm(model, grad_norm)  # over all processes; `inf` if DeepSpeed skipped the update

@@ -5,12 +5,14 @@ def test_settings_that_differ_are_named_by_their_dotted_key():
     before = {
         "same": {"x": 1},
         "options": {},
+        "later": None,
         "changed": {"x": 1, "y": 2},
         "gone": {"z": 0},
     }
     now = {
         "same": {"x": 1},
         "options": None,
+        "later": {},
         "changed": {"x": 1, "y": 3},
         "new": {"z": 0},
     }

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import pytest
 from trl import ModelConfig
 
+from delta_trl.arguments.credit import CreditArguments
 from delta_trl.arguments.errors import UsageError
 from delta_trl.arguments.parser import documented, parse, read_mappings
 from delta_trl.audit.arguments import AuditArguments
-from delta_trl.commands.arguments import ExplainArguments
+from delta_trl.commands.arguments import CompareArguments, ExplainArguments
 from delta_trl.commands.recipe import RunArguments
 from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.evaluation.model import ModelArguments
 
 from ..documented import defaults
 
@@ -22,12 +24,13 @@ class Own:
     Options.
 
     Args:
-        size (`int`): How large, as in [`~trl.GRPOConfig`].
+        size, width (`int`): How large, as in [`~trl.GRPOConfig`].
         options (`dict`, *optional*): More of them.
     """
 
     size: int
     options: dict | str | None = None
+    width: int = 0
 
     def __post_init__(self):
         read_mappings(self, "options")
@@ -41,6 +44,15 @@ def test_the_command_line_overrides_the_file(tmp_path):
     words = ["--config", str(file), "--size", "4", "--options", "{b: [2]}"]
     (changed,) = parse([Own], words, "x")
     assert changed == Own(4, {"b": [2]})
+    (without_braces,) = parse([Own], ["--size", "4", "--options", "b: 2"], "x")
+    assert without_braces == Own(4, {"b": 2})
+
+
+def test_a_key_may_stand_again_within_another(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text("size: 3\noptions:\n  size: 4\n  more:\n    size: 5\n")
+    (options,) = parse([Own], ["--config", str(file)], "x")
+    assert options == Own(3, {"size": 4, "more": {"size": 5}})
 
 
 def test_a_file_may_give_one_name_for_a_list(tmp_path):
@@ -54,10 +66,16 @@ def test_a_file_may_give_one_name_for_a_list(tmp_path):
 def test_help_is_that_of_the_docstring(capsys):
     with pytest.raises(SystemExit):
         parse([Own], ["--help"], "x")
-    assert "How large, as in GRPOConfig." in capsys.readouterr().out
+    assert capsys.readouterr().out.count("How large, as in GRPOConfig.") == 2
 
 
-@pytest.mark.parametrize("arguments", [AuditArguments, EvalArguments, ExplainArguments, RunArguments])
+ARGUMENTS = (
+    *(AuditArguments, EvalArguments, ExplainArguments, ModelArguments),
+    *(RunArguments, CreditArguments, CompareArguments),
+)
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS)
 def test_defaults_are_those_of_the_docstring(arguments):
     said, real = defaults(arguments)
     assert said

@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -15,9 +17,22 @@ import pytest
 from peft import LoraConfig
 
 from delta_trl.arguments.credit import CreditArguments
+from delta_trl.arguments.errors import UsageError
+from delta_trl.arguments.parser import parse
 from delta_trl.cli import main
 from delta_trl.commands.arms import arms_of
-from delta_trl.commands.compare import read_call
+from delta_trl.commands.compare import (
+    RecipeConfig,
+    SeedRun,
+    begin,
+    evaluate_before,
+    execute,
+    finished_seeds,
+    read_call,
+)
+from delta_trl.commands.recipe import parse_recipe
+from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.files import finish_checkpoint
 
 from ..corpus import tiny
 
@@ -57,11 +72,20 @@ def test_the_arms_are_the_rule_and_its_controls():
     }
     assert arms_of(list(arms), recipe) == (word, arms)
 
+    arms = {
+        "within_side": {},  # which the options of the recipe are not for
+        "side_mean": {"rule": "within_side", "rule_kwargs": {}},
+        "delta": options,
+    }
+    assert arms_of(list(arms), recipe) == ("within_side", arms)
+
 
 BY_EVALUATION = {
     "--benchmarks train.jsonl --eval_strategy steps": "accuracy",
     "--eval_strategy steps": "eval_reward",
     "--eval_strategy no": "training_reward",
+    "--eval_strategy no --logging_steps 2": "training_reward",  # of two steps
+    "--eval_strategy no --logging_steps 2 --max_steps=-1": "training_reward",
 }
 
 
@@ -77,6 +101,130 @@ def test_the_best_evidence_is_the_primary_outcome(words, primary, recipe):
     _, plan, *_ = read_call(["--config", recipe, *words.split()])
     assert plan["primary"] == primary
     assert plan["outcomes"][-2:] == ["training_reward", "training_reward_at_end"]
+    evaluates = "--eval_strategy steps" in words
+    assert ("eval_column_mapping" in plan["settings"]) is evaluates  # else it is of benchmarks, which may change
+
+
+OF_EVERY_RUN = (
+    "--seed 7 --seeds 2 --arms delta side_mean --output_dir mine --token_credit_kwargs {lambda_max:\x1f1.5} "
+    "--resume_from_checkpoint false --push_to_hub true --hub_token hf_secret --benchmarks train.jsonl other.jsonl "
+    "--eval_reward tests.corpus.tiny.reward_letters --eval_column_mapping {solution:\x1fanswer} --eval_temperature 0"
+)
+
+
+@pytest.fixture
+def call(recipe):
+    """What the command reads from these words and a recipe."""
+
+    def call(words):
+        shutil.copy("train.jsonl", "other.jsonl")
+        given = [word.replace("\x1f", " ") for word in words.split(" ")]
+        return read_call(["--config", recipe, *given])
+
+    return call
+
+
+def test_a_run_has_its_seed_and_its_arm(call):
+    """Whatever else the command line says; and it goes on."""
+    folder, plan, runs, _ = call(OF_EVERY_RUN)
+    assert (folder, plan["seeds"]) == (Path("mine"), [7, 8])
+    assert "hf_secret" not in json.dumps(plan)
+    order = [(7, "delta"), (7, "side_mean"), (8, "delta"), (8, "side_mean")]
+    assert [(run.seed, run.arm) for run in runs] == order
+    options = {"lambda_max": 1.5}
+    for run in runs:
+        assert run.folder == folder / f"seed-{run.seed}" / run.arm
+        _, config, _ = parse_recipe(run.train[4:], RecipeConfig)
+        assert (config.seed, config.token_credit, config.output_dir) == (run.seed, run.arm, str(run.folder))
+        kwargs = options if run.arm == "delta" else {"rule": "delta", "rule_kwargs": options}
+        assert config.token_credit_kwargs == kwargs
+        assert (config.resume_from_checkpoint, config.push_to_hub) == ("true", False)
+
+
+def test_all_models_are_evaluated_with_the_same_options(call):
+    """Results with others are kept apart."""
+    folder, plan, runs, before = call(OF_EVERY_RUN)
+    part = plan["evaluation"]["folder"]
+    _, warmer, *_ = call(f"{OF_EVERY_RUN}.5")
+    assert warmer["evaluation"]["folder"] != part
+    start = SimpleNamespace(evaluate=before, results=[folder / "before" / part / "any"], folder=Path("model"))
+    for run in (start, *runs):
+        run.folder.mkdir(parents=True, exist_ok=True)
+        [args] = parse([EvalArguments], run.evaluate[4:], "delta-trl eval")
+        assert Path(args.model_name_or_path).name == run.folder.name
+        assert Path(args.output_dir) == run.results[0].parent
+        assert (args.temperature, args.column_mapping) == (0, {"solution": "answer"})
+        assert (args.benchmarks, args.use_cpu) == (["train.jsonl", "other.jsonl"], True)  # the recipe's
+    for run in runs:
+        assert run.results == [run.folder / "benchmarks" / part / f"{name}.json" for name in ("train", "other")]
+
+
+def test_a_seed_is_finished_with_all_results_of_all_arms(tmp_path):
+    runs = []
+    for seed, arm in (1, "none"), (1, "delta"), (0, "none"), (0, "delta"):
+        folder = tmp_path / f"seed-{seed}" / arm
+        results = [folder / "a.json", folder / "b.json"]
+        runs.append(SeedRun(seed, arm, folder, train=[], evaluate=[], results=results))
+    for run in runs:
+        run.folder.mkdir(parents=True)
+        for name in ("a.json", "trainer_state.json", "b.json"):
+            assert not run.is_finished
+            assert run.seed not in finished_seeds(runs)
+            (run.folder / name).write_text('{"global_step": 2}')
+        assert run.is_finished
+    assert finished_seeds(runs) == [0, 1]
+
+
+def test_the_model_before_training_is_evaluated_once(tmp_path):
+    plan = {"evaluation": {"benchmarks": ["a", "b"], "folder": "f"}}
+    results = tmp_path / "before" / "f"
+    results.mkdir(parents=True)
+    calls = tmp_path / "calls"
+    for name, count in ("a.json", 1), ("b.json", 2), ("a.json", 2):
+        command = f"echo >> {calls}; touch {results}/{name}; exit 1"
+        evaluate_before(tmp_path, plan, ["sh", "-c", command])
+        assert len(calls.read_text().splitlines()) == count
+    plan["evaluation"]["benchmarks"] = []
+    evaluate_before(tmp_path / "nowhere", plan, ["false"])
+
+
+def test_a_folder_keeps_its_comparison(tmp_path):
+    """What is evaluated may change."""
+    plan = {"seeds": [0], "settings": {"beta": 0}, "evaluation": {"benchmarks": ["a"]}, "primary": "accuracy"}
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    plan |= {"evaluation": {"benchmarks": ["b"]}, "primary": "eval_reward"}
+    begin(tmp_path, plan, [])
+    assert read(file) == plan
+    for changed, named in ({"seeds": [0, 1]}, "seeds was"), ({"settings": {"beta": None}}, "settings.beta was 0"):
+        with pytest.raises(UsageError, match=f"holds something else than this comparison: {named}"):
+            begin(tmp_path, {**plan, **changed}, [])
+        assert read(file) == plan
+
+
+@pytest.mark.parametrize(
+    ("is_whole", "is_trained", "done"),
+    [
+        (False, False, ["train"] * 3),
+        (True, False, ["train from a checkpoint"] * 3),
+        (True, True, ["evaluate"]),
+    ],
+)
+def test_a_run_is_tried_three_times_from_what_is_whole(tmp_path, is_whole, is_trained, done):
+    """Its training fails, and then it is not evaluated. What is trained is evaluated only."""
+    folder, result, log = tmp_path / "seed-0" / "none", tmp_path / "a.json", tmp_path / "log"
+    checkpoint = folder / "checkpoint-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model").write_text("weights")
+    if is_whole:
+        finish_checkpoint(checkpoint)
+    if is_trained:
+        (folder / "trainer_state.json").write_text('{"global_step": 2}')
+    train = f"if [ -e {checkpoint} ]; then echo train from a checkpoint; else echo train; fi >> {log}; exit 1"
+    evaluate = f"echo evaluate >> {log}; touch {result}"
+    run = SeedRun(0, "none", folder, ["sh", "-c", train], ["sh", "-c", evaluate], [result])
+    assert execute(run) is is_trained
+    assert log.read_text().splitlines() == done
 
 
 def test_the_model_before_training_has_its_adapter(recipe):
@@ -91,6 +239,7 @@ def test_the_model_before_training_has_its_adapter(recipe):
 
 MISTAKES = {
     "--use_peft true --benchmarks train.jsonl --eval_use_vllm": "--eval_use_vllm: vLLM samples from whole models",
+    "--adapter_name_or_path away/lora --benchmarks train.jsonl --eval_use_vllm": "--eval_use_vllm: vLLM samples",
     "--seeds 0": "seeds=0: expected a whole number >= 1",
     "--arms none": "nothing to compare",
     "--arms none detla": "'delta'",

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config
 
 from delta_trl.cli import main
@@ -146,6 +147,35 @@ def test_a_tool_s_text_gets_no_credit(tmp_path, rule):
         assert np.nanmean(coefficients) == pytest.approx(1, abs=1e-5)
     else:
         np.testing.assert_equal(coefficients, [1, 1, np.nan, np.nan, 2] * 2)
+
+
+def test_a_chat_is_recorded_as_the_model_reads_it(tmp_path):
+    """Special tokens that a tokenizer adds to texts are none of the completion's."""
+    tiny.save(tmp_path / "model")
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
+    )
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 1)])
+    tokenizer.save_pretrained(tmp_path / "model")
+    chat = [{"role": "user", "content": "1+1"}]
+    data = write(tmp_path, [{**row, "prompt": chat} for row in PAIR])
+    assert explain(model_name_or_path=tmp_path / "model", data=data, output_dir=tmp_path) == 0
+    [group] = read_run(tmp_path).groups
+    assert group.prompt == "1+1="
+    found = [(c.tokens.tolist(), c.reward, c.rewards) for c in group.completions]
+    assert found == [(["2"], 1.0, [("reward", 1.0)]), (["3"], 0.0, [("reward", 0.0)])]
+    assert "DelTA(" in (tmp_path / "report.html").read_text()
+
+
+def test_a_completion_beyond_the_context_is_warned_of(tmp_path, caplog):
+    """With rotary positions the model reads it."""
+    tiny.save(tmp_path / "model", max_position_embeddings=16)
+    data = write(tmp_path, [*PAIR, {**PAIR[0], "completion": "2" * 16}])
+    assert explain(model_name_or_path=tmp_path / "model", data=data, output_dir=tmp_path) == 0
+    [said] = [message for message in caplog.messages if str(data) in message]
+    assert f"{data}, line 3" in said
+    assert "longer than the model's 16" in said
 
 
 # --- mistakes: one line, before anything slow ---

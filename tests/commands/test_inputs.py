@@ -1,11 +1,17 @@
-"""Which data a recipe trains and evaluates on."""
+"""Which data a recipe trains and evaluates on, and with which model."""
 
+import json
 from types import SimpleNamespace
 
+import pytest
+from peft import LoraConfig
 from transformers.trainer_utils import IntervalStrategy
 
-from delta_trl.commands.inputs import sources
-from delta_trl.commands.recipe import RunArguments
+from delta_trl.arguments.errors import UsageError
+from delta_trl.commands.inputs import read_inputs, refuse_other_options, sources
+from delta_trl.commands.recipe import RunArguments, model_of_recipe, parse_recipe
+
+from ..corpus import tiny
 
 
 TRAIN = {
@@ -35,3 +41,79 @@ def test_a_test_split_is_of_the_training_data():
     evaluated, split = sources(run_args, EVALUATES)["eval_dataset"]
     assert split == "test"
     assert evaluated == run_args
+
+
+def test_what_is_said_of_prompts_holds_for_both_data_sets(tmp_path):
+    """Long ones are left out. Only the data to train on has to fill a rollout batch."""
+    tiny.save(tmp_path / "model")
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer.save_pretrained(tmp_path / "model")
+    questions = {"train": ["1+1=", "1+1+1+1+1=", "2+2=", "3+3="], "eval": ["2+3=", "1+1+1+1+1="]}
+    for name, column in questions.items():
+        lines = [json.dumps({"question": question}) for question in column]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    recipe = tiny.recipe(
+        tmp_path,
+        eval_dataset_name=str(tmp_path / "eval.jsonl"),
+        eval_strategy="steps",
+        eval_steps=1,
+        dataset_train_split="train[:3]",
+        column_mapping={"question": "prompt"},
+        eval_column_mapping={"question": "prompt"},
+        prompt_template="add {prompt}",
+        system_prompt="be brief",
+        max_prompt_length=len("be briefadd 1+1="),
+    )
+    run_args, args, model_args = parse_recipe(["--config", recipe])
+    datasets = read_inputs(run_args, args, model_of_recipe(run_args, model_args, args)).datasets
+
+    def chat(question: str) -> list[dict]:
+        return [{"role": "system", "content": "be brief"}, {"role": "user", "content": f"add {question}"}]
+
+    assert datasets["train_dataset"]["prompt"] == [chat("1+1="), chat("2+2=")]
+    assert datasets["eval_dataset"]["prompt"] == [chat("2+3=")]
+
+
+def test_the_model_is_the_recipe_s(tmp_path):
+    options = "--model_revision v2 --trust_remote_code true --adapter_name_or_path away/adapter"
+    run_args, args, model_args = parse_recipe(["--config", tiny.recipe(tmp_path), *options.split()])
+    source = model_of_recipe(run_args, model_args, args)
+    assert source.model_name_or_path == str(tmp_path / "model")
+    assert source.adapter_name_or_path == "away/adapter"
+    assert (source.model_revision, source.trust_remote_code) == ("v2", True)
+
+
+@pytest.mark.parametrize("given", ["all-linear", ".*q_proj"])
+def test_a_pattern_of_modules_stays_one(tmp_path, given):
+    words = ["--config", tiny.recipe(tmp_path), "--use_peft", "true", "--lora_target_modules", given]
+    assert parse_recipe(words)[2].lora_target_modules == given
+
+
+ADAPTER = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({}, None),
+        ({"target_modules": ["v_proj", "q_proj"]}, None),
+        ({"target_modules": "all-linear"}, None),
+        ({"r": 4}, "lora_r=4, .* has 8"),
+        ({"lora_alpha": 8}, "lora_alpha=8, .* has 16"),
+        ({"lora_dropout": 0.0}, "lora_dropout=0.0, .* has 0.1"),
+        ({"use_rslora": True}, "use_rslora=True, .* has False"),
+        ({"use_dora": True}, "use_dora=True, .* has False"),
+        ({"target_modules": ["q_proj"]}, "lora_target_modules={'q_proj'}, "),
+    ],
+    ids=str,
+)
+def test_a_run_goes_on_with_an_adapter_of_the_same_options(changed, named):
+    def go_on():
+        refuse_other_options("lora", LoraConfig(**ADAPTER), LoraConfig(**{**ADAPTER, **changed}))
+
+    if not named:
+        go_on()
+        return
+    with pytest.raises(UsageError, match=named):
+        go_on()

@@ -46,12 +46,14 @@ MISTAKES = {
     "--vllm_mode colocated": "vllm_mode='colocated': expected one of",
     "--seed=-1": "seed=-1",
     "--dataset_train_split test": "dataset_train_split='test'",
+    "--dataset_train_split train_sft": "dataset_train_split='train_sft'",
     "--use_lora true": "(did you mean 'use_peft'?)",
     "--max_seq_length 100": "(did you mean 'max_completion_length'?)",
     "--save_strategy best": "without evaluation there is no best checkpoint",
     "--load_best_model_at_end true --save_strategy best": "load_best_model_at_end=True",
     "--reward_funcs math_reward math_reward": "'math_reward' is named twice",
     "--reward_weights 0": "reward_weights=[0.0]",
+    "--config modelless.yaml": "`model_name_or_path` is missing",
     "--config half.yaml": "num_generations=2.5: expected a whole number",
     "--loss_type gspo": "loss_type='gspo'",
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
@@ -76,6 +78,7 @@ MISTAKES = {
     "--dataset_prompt_column prompt": "'column_mapping'",
     "--column_mapping {qestion:\x1fprompt}": "'qestion' is not among its columns",
     "run.yaml": "--config run.yaml",
+    "other.yml": "--config other.yml",
     "--config twice.yaml": "'max_steps' stands there 2 times",
     "--max_steps 0 --num_train_epochs 0": "num_train_epochs=0",
     "--use_vllm true --vllm_max_model_length 8": "vllm_max_model_length=8",  # leaves nothing for the completion
@@ -86,6 +89,13 @@ ONLY_TRAINING = {
 }
 
 
+MY_REWARDS = """
+def near(completions, solutions=None, scale=1, **kwargs): ...
+number = 3
+pair = (near, near)
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder as somebody has it who has begun."""
@@ -93,6 +103,7 @@ def folder(tmp_path_factory):
     tiny.recipe(folder, output_dir="run", model_name_or_path="model", dataset_name="train.jsonl")
     tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
     tiny.recipe(folder, "empty", model_name_or_path="model", dataset_name="train.jsonl", max_steps=None)
+    tiny.recipe(folder, "modelless", model_name_or_path=None, dataset_name="train.jsonl")
     tiny.recipe(folder, "half", model_name_or_path="model", dataset_name="train.jsonl", num_generations=2.5)
     tiny.recipe(folder, "text", model_name_or_path="model", dataset_name="train.jsonl", generation_kwargs="top_k=5")
     (folder / "latin.yaml").write_bytes("output_dir: über".encode("latin-1"))
@@ -111,7 +122,8 @@ def folder(tmp_path_factory):
         "adapter/adapter_config.json": "{}",
         "lora/adapter_config.json": json.dumps({"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.05}),
         "twice.yaml": (folder / "run.yaml").read_text() + "max_steps: 3\n",
-        "my_rewards.py": "def near(completions, solutions=None, scale=1, **kwargs): ...\nnumber = 3\n",
+        "my_rewards.py": MY_REWARDS,
+        "one.jsonl": '{"prompt": "1+1=", "solution": "2"}\n',
         "taken/checkpoint-7/note": "",
     }
     for name, text in files.items():
@@ -148,6 +160,7 @@ def files(folder):
         *((words, ["--dry_run"], name) for words, name in MISTAKES.items()),
         *((words, [], name) for words, name in ONLY_TRAINING.items()),
         ("--reward_funcs think_format_reward", [], "conversational: true"),
+        ("--use_peft true --lora_target_modules q_proj v_porj", [], "'v_proj'"),
         ("--max_steps 1", ["--dry_run", "--num_processes", "0"], "expected 1 or more"),
     ],
 )
@@ -170,6 +183,9 @@ def fails(completions, **kwargs):
 def words(completions, **kwargs):
     return ["right" for _ in completions]
 
+def nothing(completions, **kwargs):
+    return [None for _ in completions]
+
 class Fails(TokenCredit):
     def of_rollout(self, tokens):
         return Credit(tokens.advantages / tokens.advantage)
@@ -181,7 +197,7 @@ class Matrix(TokenCredit):
 FAILURES = {
     "--reward_funcs users_code.fails": ["users_code.py, line 6, in ", "'fails' raised this on a batch of 8"],
     "--reward_funcs users_code.words": ["'words' returned ['right'"],
-    "--token_credit users_code.Fails": ["no attribute 'advantage'", "line 13, in of_rollout", "The rule Fails()"],
+    "--token_credit users_code.Fails": ["no attribute 'advantage'", "line 16, in of_rollout", "The rule Fails()"],
     "--reward_funcs syntax.reward": ["syntax.py, line 1: def reward(:", "The reward 'syntax.reward' needs"],
 }
 
@@ -198,11 +214,40 @@ def test_an_error_of_a_user_s_code_ends_with_its_line(folder, call, words, parts
     assert len(message.splitlines()) <= 3
 
 
-def test_what_a_rule_returns_is_checked_in_one_line(folder, call):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--token_credit users_code.Matrix", "Matrix.of_rollout returned weights of shape (2, 2)"),
+        ("--reward_funcs users_code.nothing --max_steps 9", "nothing: 3 batches in a row got no reward"),
+    ],
+)
+def test_what_a_user_s_code_returns_is_checked_in_one_line(folder, call, words, said):
     (folder / "users_code.py").write_text(USERS_CODE)
-    code, printed = call("--token_credit users_code.Matrix --output_dir failed")
+    code, printed = call(f"{words} --output_dir failed")
     assert code == 2
-    assert "Matrix.of_rollout returned weights of shape (2, 2)" in printed.splitlines()[-1]
+    assert said in printed.splitlines()[-1]
+
+
+def test_an_error_of_a_user_s_module_says_where(folder, call):
+    (folder / "raises.py").write_text("\nraise ValueError('no data')\n")
+    code, printed = call("--reward_funcs raises.reward", "--dry_run")
+    assert code == 2
+    error, place, whose = printed[printed.index("delta-trl: error: ") :].splitlines()
+    assert error.endswith("ValueError: no data")
+    assert place.endswith("raises.py, line 2, in <module>: raise ValueError('no data')")
+    assert "'raises.reward'" in whose
+
+
+def test_the_plan_of_epochs_and_of_tools(call):
+    """Each batch takes 2 of 16 prompts. A path names a tool, or several."""
+    tools = "--tools my_rewards.near my_rewards.pair --environment_factory my_rewards.near"
+    _, printed = call(f"--max_steps=-1 --num_train_epochs 1.5 {tools}", "--dry_run")
+    for line in (
+        "length           1.5 epochs of 8 rollout batches",
+        "tools            near, near, near",
+        "environments     my_rewards.near",
+    ):
+        assert f"{line}\n" in printed
 
 
 WARNINGS = {
@@ -211,6 +256,7 @@ WARNINGS = {
     "--dataset_name away/data": "away/data: not on this machine",
     "--eval_dataset_name train.jsonl": "has no effect without eval_strategy",
     "--eval_steps 5": "eval_steps=5.0 has no effect without eval_strategy",
+    "--vllm_max_model_length 8": "vllm_max_model_length=8 has no effect without use_vllm",
     "--dynamic_sampling_max_rounds 2": "has no effect without dynamic_sampling",
     "--save_strategy steps --save_steps 3 --num_iterations 2 --max_steps 4": "save_steps=3 lies within",
     "--reward_funcs my_rewards.near": "'solutions' (did you mean 'solution'?): 'my_rewards.near' gets its default",
@@ -235,6 +281,8 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--adapter_name_or_path lora --use_peft true --lora_r 8",
         "--adapter_name_or_path away/adapter",
         "--dataset_train_split train[:8]",
+        "--eval_strategy steps --eval_steps 1 --eval_dataset_name one.jsonl --per_device_eval_batch_size 4",
+        "--reward_funcs math_reward --reward_kwargs {math_reward:\x1fnull}",
         "--gradient_checkpointing_kwargs {use_reentrant:\x1ffalse}",
     ],
 )
@@ -259,3 +307,5 @@ def test_another_rule_does_not_get_the_recipes_options(folder, call):
         code, printed = call(f"--config own.yaml {words}", "--dry_run")
         assert code == 0
         assert "lambda_max" not in printed
+    given = "--token_credit_kwargs {decay:\x1f8.0} --token_credit fipo"
+    assert "FIPO(decay=8.0" in call(f"--config own.yaml {given}", "--dry_run")[1]

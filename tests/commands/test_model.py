@@ -15,6 +15,7 @@ from delta_trl.evaluation.model import ModelArguments
 from delta_trl.scoring.prompts import turn_end
 
 from ..corpus import tiny
+from ..trainer.test_agents import chat_tokenizer
 
 
 QWEN3_BASE = json.loads(Path("tests/fixtures/qwen3_base_tokenizer.json").read_text())
@@ -73,6 +74,41 @@ def test_what_is_declared_or_asked_for_stays(tmp_path, eos, asked):
 @pytest.mark.parametrize("template", [None, "{% for m in messages %}{{ m.content }}{% endfor %}"])
 def test_templates_without_an_end(tmp_path, template):
     assert turn_end(save_tokenizer(tmp_path, chat_template=template)) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [
+        ({"dtype": "bfloat16"}, torch.bfloat16),
+        ({"dtype": "bfloat16", "model_init_kwargs": {"dtype": "float32"}}, torch.float32),
+    ],
+    ids=str,
+)
+def test_the_type_of_the_weights_is_the_recipe_s(tmp_path, options, dtype):
+    """`model_init_kwargs` take precedence, as in TRL."""
+    assert build(*parse_recipe(["--config", tiny.recipe(tmp_path, **options)])).model.dtype == dtype
+
+
+def now() -> str:
+    """Tell the time."""
+
+
+class Game:
+    """Which has no moves."""
+
+    def reset(self, **columns) -> None:
+        """Begin."""
+
+
+def test_tools_and_environments_are_the_recipe_s(tmp_path):
+    tokenizer = chat_tokenizer()
+    tiny.save(tmp_path / "model", vocab_size=len(tokenizer))
+    tokenizer.save_pretrained(tmp_path / "model")
+    here = "tests.commands.test_model"
+    agents = {"tools": [f"{here}.now"], "environment_factory": f"{here}.Game"}
+    trainer = build(*parse_recipe(["--config", tiny.recipe(tmp_path, conversational=True, **agents)]))
+    assert now in trainer.tools
+    assert Game in trainer.environment_factories.values()
 
 
 def test_training_stops_at_both_and_saves_so(tmp_path):

@@ -141,6 +141,8 @@ def test_the_dry_run_counts_the_processes_of_the_environment(capsys, monkeypatch
     command = ["train", "--config", "recipes/quickstart/addition.yaml", "--dry_run"]
     assert main(command) == 0
     assert "processes        4" in capsys.readouterr().out
+    assert main([*command[:-1], "--dry-run", "--num-processes", "2"]) == 0  # or those that are asked for
+    assert "processes        2" in capsys.readouterr().out
     monkeypatch.setenv("RANK", "1")  # one rank speaks for all
     assert main(command) == 0
     assert capsys.readouterr().out == ""

@@ -29,7 +29,8 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint_or_is_not_written_over(t
     assert resume_from("true", output) is None  # as launchers restart a run that has no checkpoint yet
     run.mkdir()
     (run / "notes.txt").touch()
-    assert resume_from("false", output) is None
+    for no in ("false", "no", False):
+        assert resume_from(no, output) is None
     (run / "training_settings.json").touch()  # the first step failed
     assert resume_from(None, output) is None
     make_checkpoint(run, 4)
@@ -38,7 +39,8 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint_or_is_not_written_over(t
     with pytest.raises(UsageError, match=r"\(checkpoint-4\), which .*Choose another folder\.$"):
         resume_from(None, output)
     finish_checkpoint(make_checkpoint(run, 2))
-    assert resume_from("true", output) == f"{run}/checkpoint-2"
+    for yes in ("true", "yes", True):  # YAML's
+        assert resume_from(yes, output) == f"{run}/checkpoint-2"
     with pytest.raises(UsageError, match="go on with its run"):
         resume_from(None, output)
     assert resume_from(f"{run}/checkpoint-2", output) == f"{run}/checkpoint-2"

@@ -112,6 +112,7 @@ def test_a_checkpoint_of_grpo_trainer_is_gone_on_with_by_its_path(make_trainer, 
     trainer.train(resume_from_checkpoint=str(checkpoint))
     assert trainer.state.global_step == 2
     assert any("whether it is whole is not known" in message for message in caplog.messages)
+    assert "other settings" not in caplog.text
 
 
 def test_a_checkpoint_of_another_kind_is_refused(make_trainer, trainer, tmp_path):
@@ -177,6 +178,13 @@ def test_older_checkpoints_go_and_the_push_comes_when_the_new_one_is_whole(make_
     assert (trainer.args.save_total_limit, trainer.args.push_to_hub) == (1, True)
 
 
+def test_what_an_earlier_run_left_behind_goes_first(make_trainer, trainer, tmp_path):
+    """Its checkpoints have higher numbers than those of the run that goes on from an earlier one."""
+    goes_on = make_trainer(**EVERY_STEP, max_steps=2, save_total_limit=1)
+    goes_on.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    assert list(checkpoints(tmp_path / "run")) == [2]
+
+
 def test_a_checkpoint_that_transformers_saves_on_a_signal_is_whole(make_trainer, tmp_path):
     class Signal(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
@@ -225,11 +233,15 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, caplog):
 
 
 def test_the_report_follows_a_run_that_goes_on(make_trainer, tmp_path):
-    """From an earlier checkpoint, while later ones are there: before its first checkpoint, after it, at its end."""
+    """
+    From an earlier checkpoint, while later ones are there: before its first checkpoint, after it, at its end. Also
+    where its folder has been moved.
+    """
     levels = [0]
+    interrupted_at = {3: 1, 2: 2}  # steps by level
 
     def reward(completions, **_):
-        if levels[-1] == 2 and trainer.state.global_step == 2:
+        if trainer.state.global_step == interrupted_at.get(levels[-1]):
             raise KeyboardInterrupt
         return [levels[-1] + i % 2 for i in range(len(completions))]
 
@@ -242,7 +254,7 @@ def test_the_report_follows_a_run_that_goes_on(make_trainer, tmp_path):
     trainer.save_state()
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     assert rewards() == [0.5, 0.5, 0.5]
-    for level, steps, expected in ((2, 3, [0.5, 2.5]), (1, 2, [0.5, 1.5])):
+    for level, steps, expected in ((3, 3, [0.5]), (2, 3, [0.5, 2.5]), (1, 2, [0.5, 1.5])):
         levels.append(level)
         trainer = make_trainer(**options | {"max_steps": steps})
         try:
@@ -252,6 +264,8 @@ def test_the_report_follows_a_run_that_goes_on(make_trainer, tmp_path):
             pass
         shutil.rmtree(tmp_path / "copy")
         shutil.copytree(tmp_path / "run", tmp_path / "copy", copy_function=shutil.copyfile)
+        (tmp_path / "run").rename(tmp_path / "away")
         assert rewards() == expected
+        (tmp_path / "away").rename(tmp_path / "run")
     state = json.loads((tmp_path / "copy" / "trainer_state.json").read_text())
     assert state["global_step"] == 2

@@ -17,6 +17,7 @@ from trl.rewards import think_format_reward
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import FIPO, DelTA
 from delta_trl.rewards import get_reward, math_reward
+from delta_trl.trainer.checks import check_sampling, check_save_steps
 
 from ..corpus import tiny
 from ..trainers import logged
@@ -78,6 +79,62 @@ def test_options_with_which_the_loss_ignores_credit_are_refused(loss_type):
     config(loss_type=loss_type, importance_sampling_level="sequence", token_credit="none")
 
 
+@pytest.mark.parametrize("loss_type", ["cispo", "vespo"])
+def test_losses_that_credit_tokens_at_sequence_level_are_taken(loss_type):
+    config(loss_type=loss_type, importance_sampling_level="sequence")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, None),
+        ({"min_p": 0.0, "generation_kwargs": {"top_k": None, "do_sample": True}}, None),
+        ({"top_p": 0.9, "generation_kwargs": {"top_p": 1.0}}, None),  # which is what counts
+        ({"generation_kwargs": {"top_p": 0.9}}, "top_p=0.9: "),
+        ({"top_k": 50}, "top_k=50: "),
+        ({"min_p": 0.1}, "min_p=0.1: "),
+        ({"repetition_penalty": 1.1}, "repetition_penalty=1.1: "),
+    ],
+    ids=str,
+)
+def test_sampling_that_changes_the_distribution_is_warned_of(options, named):
+    warnings = check_sampling(config(**options))
+    assert bool(warnings) is bool(named)
+    assert all(warning.startswith(named) for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("save_steps", "max_steps", "is_within"),
+    [
+        (1, 4, True),
+        (2, 4, False),
+        (3, 3, True),
+        (3, 2, False),  # none is saved
+        (3, -1, True),
+        (0.1, -1, False),  # a share of a run whose length is not known here
+    ],
+)
+def test_checkpoints_within_a_rollout_batch_are_warned_of(save_steps, max_steps, is_within):
+    """Of two optimiser steps."""
+    args = config(num_iterations=2, save_strategy="steps", save_steps=save_steps, max_steps=max_steps)
+    assert bool(check_save_steps(args)) is is_within
+
+
+@pytest.mark.parametrize(
+    ("options", "recomputes"),
+    [
+        ({}, True),
+        ({"gradient_checkpointing": False}, False),
+        ({"activation_checkpointing": False}, False),
+        ({"activation_checkpointing": True, "gradient_checkpointing": False}, True),
+    ],
+    ids=str,
+)
+def test_activations_are_recomputed_by_either_name_of_the_option(options, recomputes):
+    args = config(**options)
+    assert (args.activation_checkpointing, args.gradient_checkpointing) == (recomputes, recomputes)
+
+
 # --- mistakes that are silent ---
 
 CHATS = Dataset.from_dict({"prompt": [[{"role": "user", "content": "1+1="}]] * 16, "solution": ["2"] * 16})
@@ -106,7 +163,7 @@ MISTAKES = [
             "reward_funcs": ["math_reward", math_reward],  # TRL would look for models of these names on the hub
             "top_p": 0.8,
             "generation_kwargs": {"min_p": 0.1},
-            "peft_config": LoraConfig(target_modules=["q_proj", "v_porj"]),
+            "peft_config": LoraConfig(target_modules=["self_attn.q_proj", "v_porj"]),
         },
         ["cannot use 16 of 16 golds", "top_p=0.8, min_p=0.1", "no module 'v_porj'"],
     ),
@@ -137,6 +194,7 @@ MISTAKES = [
     ({"reward_funcs": think_format_reward}, ["conversational"]),
     ({"train_dataset": tiny.dataset().select(range(1))}, ["1 rows are too few"]),
     ({"config_class": GRPOConfig, "accelerator_config": {"split_batches": True}}, ["sets split_batches"]),
+    ({"config_class": GRPOConfig, "accelerator_config": {"dispatch_batches": True}}, ["sets dispatch_batches"]),
     ({"processing_class": WITHOUT_END}, ["has no eos_token"]),
 ]
 
@@ -177,7 +235,7 @@ class MakesPrompts(DeltaGRPOTrainer):
 TRAINED = {
     "rewards": {"trainer_class": RewardsItself, "train_dataset": WITHOUT_GOLDS, "reward_funcs": math_reward},
     "empty prompts": {"trainer_class": MakesPrompts, "train_dataset": EMPTY, "reward_funcs": math_reward},
-    "stream": {"train_dataset": tiny.dataset().to_iterable_dataset()},
+    "stream": {"train_dataset": tiny.dataset().to_iterable_dataset(), "eval_dataset": tiny.dataset(4)},
     "rows of one rollout batch": {"train_dataset": tiny.dataset().select(range(2))},
     "transformed": {"train_dataset": EMPTY.with_transform(lambda rows: {"prompt": ["1+1="] * len(rows["prompt"])})},
     "template": {**ON_CHATS, "processing_class": NEEDS_AN_OPTION, "chat_template_kwargs": {"style": 1}},

@@ -77,7 +77,8 @@ def rollout_func(prompts, trainer):
         "completion_ids": completions,
         "logprobs": None,
         "env_mask": masks,
-        "doubled": [2 * prompt for prompt in prompts],
+        "named": [f"{prompt} {row % G}" for row, prompt in enumerate(prompts, first_row)],
+        "place": "here",  # of all rows
     }
 
 
@@ -94,8 +95,9 @@ def kind(prompt: str) -> int:
     return len(prompt) % len(REWARDS)
 
 
-def rewards(function: int, prompts, completion_ids, doubled, log_extra, **kwargs):
-    assert doubled == [2 * prompt for prompt in prompts]
+def rewards(function: int, prompts, completion_ids, named, place, log_extra, **kwargs):
+    assert named == [f"{prompt} {ids[0] - 2}" for prompt, ids in zip(prompts, completion_ids, strict=True)]
+    assert place == ["here"] * len(prompts)
     log_extra(f"sum_{function}", [sum(ids) for ids in completion_ids])
     values = []
     for prompt, ids in zip(prompts, completion_ids, strict=True):
@@ -128,7 +130,7 @@ def passes(prompts: list[str], shuffled: bool):
             yield prompts[i]
 
 
-def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool):
+def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool, weight: float):
     """The prompts that are trained, and the metrics of each rollout batch, in the order of `METRICS`."""
     order = passes(prompts, shuffled)
     trained, metrics = [], []
@@ -152,7 +154,7 @@ def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool):
             [
                 rounds,
                 len(taken),
-                fmean(sums) if sums else None,
+                weight * fmean(sums) if sums else None,
                 fmean(map(lacks_contrast, first)),
                 fmean(map(lacks_contrast, batch)),
                 tokens(taken) / tokens(batch),
@@ -211,6 +213,7 @@ def is_free(name: str) -> bool:
                 **SPLIT,
                 "num_iterations": 2,
                 "scale_rewards": "batch",
+                "reward_weights": [2.0, 2.0],
                 "shuffle_dataset": False,
                 "max_steps": 6,
             },
@@ -239,6 +242,7 @@ def test_trains_what_a_loop_chooses(make_trainer, tmp_path, trainers, options):
         math.ceil(options["max_steps"] / per_rollout),
         contrast=CONTRAST[aggregation],
         shuffled=options.get("shuffle_dataset", True),
+        weight=options.get("reward_weights", [1.0])[0],
     )
     with_sampling, without = trainers
     ours = run(make_trainer, tmp_path / "ours", prompts, **options, **with_sampling)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn.utils import parameters_to_vector
+from transformers import TrainerCallback
 
 from delta_trl import DeltaGRPOTrainer
 
@@ -42,3 +43,34 @@ def test_an_update_that_is_not_finite_is_skipped(make_trainer, tmp_path, caplog,
     last = Path(tmp_path, "run", "checkpoint-7", "model.safetensors")
     for name, tensor in load_file(last).items():
         assert tensor.isfinite().all(), name
+
+
+class Lost(DeltaGRPOTrainer):
+    """Whose loss is always NaN."""
+
+    def _compute_loss(self, model, inputs):
+        return super()._compute_loss(model, inputs) * torch.nan
+
+
+def test_each_training_counts_its_own_skipped_updates(make_trainer, monkeypatch):
+    """Those of an interrupted one do not count; one that has ended so ends so again."""
+    monkeypatch.setattr("delta_trl.trainer.finite_updates.PATIENCE", 2)
+    trainer = make_trainer(trainer_class=Lost, max_steps=1)
+    trainer.train()
+    trainer.args.max_steps = 3
+    for _ in range(2):
+        with pytest.raises(FloatingPointError, match="up to step 2"):
+            trainer.train()
+
+
+def test_weights_of_which_one_is_not_finite_are_not_saved(make_trainer, tmp_path):
+    class Breaks(TrainerCallback):
+        def on_step_end(self, *args, model, **kwargs):
+            smallest = min(model.parameters(), key=torch.numel)
+            smallest.data[-1] = torch.inf
+
+    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.add_callback(Breaks())
+    with pytest.raises(FloatingPointError, match="weights are not finite"):
+        trainer.train()
+    assert not list(Path(tmp_path, "run").glob("checkpoint-*"))

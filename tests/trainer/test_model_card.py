@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from delta_trl import DeltaGRPOTrainer
-from delta_trl.credit import Selected
+from delta_trl.credit import Selected, Shuffled
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from delta_trl.credit import Selected
         ("none", "GRPO", "2402.03300", "none"),
         ("delta", "DelTA", "2605.21467", "`DelTA("),
         (Selected(which="bottom"), "DelTA", "2605.21467", "`Selected(rule=DelTA("),
+        (Shuffled(Selected()), "DelTA", "2605.21467", "`Shuffled(rule=Selected(rule=DelTA("),
         ("tests.trainer.test_own_rule.Both", "GRPO", "2402.03300", "`Both"),
     ],
 )
@@ -26,6 +27,7 @@ def test_name_paper_and_rule(make_trainer, tmp_path, rule, name, paper, said):
     assert cited == [paper]
     assert f"## Token credit\n\n{said}" in card.text
     assert ("delta" in card.data.tags) is (name == "DelTA")
+    assert (f", see [arXiv {paper}]" in card.text) is (name == "DelTA")
 
 
 def test_tags_and_name_of_a_subclass(make_trainer):

@@ -164,6 +164,7 @@ class Misspelt(TokenCredit):
     [
         ({"token_credit": "fipo"}, DelTA(), "beside args.token_credit='fipo'"),
         ({"token_credit_kwargs": {"lambda_max": 1.5}}, DelTA(), "beside.*lambda_max"),
+        ({"token_credit": "side_weights"}, "fipo", "'fipo' is given beside args.token_credit='side_weights'"),
         ({}, DelTA, "or in Python an instance"),
         ({}, Misspelt(), "Did you mean `of_rollout` by `of_rollot`"),
         ({}, "tests.trainer.test_own_rule.Misspelt", "Misspelt overrides neither"),
@@ -173,6 +174,11 @@ def test_a_rule_given_twice_or_of_no_use_is_refused(options, given, message):
     args = DeltaGRPOConfig("unused", use_cpu=True, bf16=False, **options)
     with pytest.raises(ValueError, match=message):
         choose_rule(given, args, args)
+
+
+def test_a_rule_by_its_name():
+    args = DeltaGRPOConfig("unused", use_cpu=True, bf16=False)
+    assert choose_rule("delta:lambda_max=1.5", args, args) == DelTA(lambda_max=1.5)
 
 
 # --- both hooks, and what tokens know ---
@@ -196,14 +202,21 @@ def test_a_rule_may_credit_rollouts_and_micro_batches(make_trainer):
         values[3] = None
         return values
 
+    def second(completions, **_):
+        return [2.0] + [None] * (len(completions) - 1)
+
     def of_tokens(ids, advantages) -> set[tuple[int, float]]:
         return set(zip(ids.tolist(), advantages.tolist(), strict=True))
 
     rule = Both()
-    make_trainer(steps_per_generation=2, max_steps=1, reward_funcs=reward, token_credit=rule).train()
+    rewards = {"reward_funcs": [reward, second], "reward_weights": [1.0, 0.5]}
+    make_trainer(steps_per_generation=2, max_steps=1, **rewards, token_credit=rule).train()
     rollout, micro_batch = rule.rollout, rule.micro_batch
 
-    assert rollout.rewards[rollout.row == 3].isnan().all()
+    totals = torch.arange(16) / 7
+    totals[0] = 0.5 * 2.0
+    totals[3] = torch.nan
+    torch.testing.assert_close(rollout.rewards, totals[rollout.row], equal_nan=True)
     assert torch.equal(rollout.group, rollout.row // 4)
     weighted = rollout.advantages * (1 + rollout.row)
     assert of_tokens(micro_batch.ids, micro_batch.advantages) < of_tokens(rollout.ids, weighted)

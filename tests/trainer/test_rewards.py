@@ -87,7 +87,7 @@ def test_runs_without_rewards_and_without_contrast(make_trainer, caplog, dynamic
     def reward(completions, trainer_state, **kwargs):
         step = trainer_state.global_step
         if step == 1:
-            return list(range(len(completions)))
+            return [float(i == 0) for i in range(len(completions))]  # contrast in one of two groups
         return [float(step) if step < 12 else None] * len(completions)
 
     trainer = make_trainer(reward_funcs=reward, max_steps=16, dynamic_sampling=dynamic_sampling)
@@ -106,14 +106,16 @@ def test_runs_without_rewards_and_without_contrast(make_trainer, caplog, dynamic
 
 
 def test_batches_without_rewards_count_in_a_row():
-    """Two, one with a reward, two, and a third one: only then there are three in a row."""
+    """Two, one in which one function has one reward of 0, two, and a third one: only then there are three in a row."""
     watch = RewardWatch()
     watch.refuses = True
-    rewards, without = torch.ones(4, 1), torch.full((4, 1), math.nan)
+    without = torch.full((4, 2), math.nan)
+    rewards = without.clone()
+    rewards[2, 1] = 0.0
     for batch in (without, without, rewards, without, without):
-        watch.observe(["mine"], batch, has_contrast=False)
-    with pytest.raises(UsageError, match="3 batches in a row"):
-        watch.observe(["mine"], without, has_contrast=False)
+        watch.observe(["mine", "other"], batch, has_contrast=False)
+    with pytest.raises(UsageError, match="mine, other: 3 batches in a row"):
+        watch.observe(["mine", "other"], without, has_contrast=False)
 
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
@@ -124,7 +126,10 @@ SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_s
     [
         # what differs by rounding has no contrast; sizes are those of the summands
         ([0.1, 0.2] * 2 + [1000.0, 1000.1] * 2, [0.6, 0.5] * 2 + [0.0] * 4, [1.0, 1.0], SUM_THEN_NORMALIZE),
+        ([1000.1, 0.1] * 2 + [0.1, 0.2] * 2, [-1000.0, 0.0] * 2 + [0.0] * 4, [1.0, 1.0], SUM_THEN_NORMALIZE),
         ([1000.1, 1000.2] * 2 + [1.0, 0.0] * 2, [1000.0, 1000.1] * 2 + [0.0] * 4, [1.0, -1.0], SUM_THEN_NORMALIZE),
+        ([0.5] * 4 + [1.0, 0.0] * 2, [1e7, 0.0] * 4, [1.0, 0.0], SUM_THEN_NORMALIZE),
+        ([0.5] * 4 + [1.0, 0.0] * 2, [1e7, 0.0] * 4, [1.0, 0.0], NORMALIZE_THEN_SUM),
         ([0.3, 0.1, 0.1, 0.3] * 2, [0.1, 0.3, 0.3, 0.1, 0.2, 0.6, 0.6, 0.4], [1.0, 1.0], NORMALIZE_THEN_SUM),
     ],
 )

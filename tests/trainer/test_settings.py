@@ -2,14 +2,22 @@
 
 import json
 
+import pytest
+from accelerate import PartialState
+
 from delta_trl import __version__
-from delta_trl.trainer.settings import as_json
+from delta_trl.files import SETTINGS, write_json
+from delta_trl.trainer.settings import as_json, warn_of_changes
 
 from ..corpus import tiny
 from ..trainers import LORA
 
 
 EVERY_STEP = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
+SECRETS = (
+    *("hub_token", "push_to_hub_token", "token", "use_auth_token", "auth_token", "access_token"),
+    *("api_key", "api_token", "password", "secret"),
+)
 
 
 def read(folder) -> dict:
@@ -27,7 +35,7 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
 
     options = {"token_credit_kwargs": {"lambda_max": 1.5}, "learning_rate": 2e-4, "hub_token": "hf_secret"}
     trainer = make_trainer(reward_funcs=[reward, reward], **options, **EVERY_STEP)
-    trainer.recipe = {"reward_kwargs": {"code_reward": {"api_key": "secret_key", "max_new_tokens": 4}}}
+    trainer.recipe = {"reward_kwargs": {"code_reward": {**dict.fromkeys(SECRETS, "hf_secret"), "max_new_tokens": 4}}}
     assert not (tmp_path / "run" / "training_settings.json").exists()
     trainer.train()
     record = seen[0]
@@ -36,6 +44,7 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     expected = {
         "rewards": [["reward", 1.0], ["reward", 1.0]],  # two of one name
         "rows": len(trainer.train_dataset),
+        **{"processes": 1, "sharding": None, "adapter": None},
         "recipe": {"reward_kwargs": {"code_reward": {"max_new_tokens": 4}}},  # secrets go, by their names
     }
     assert {name: record[name] for name in expected} == expected
@@ -44,6 +53,7 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     assert arguments["learning_rate"] == 2e-4
     assert arguments["epsilon_high"] == 0.28
     assert record["versions"]["delta_trl"] == __version__
+    assert record["versions"].keys() > {"trl", "transformers", "torch", "datasets", "tokenizers"}
     text = json.dumps(record)
     assert "hf_secret" not in text
     assert tiny.dataset()["prompt"][0] not in text, "prompts are recorded as a hash"
@@ -103,3 +113,30 @@ def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog
     assert {group["weight_decay"] for group in groups} == {0.0}
     assert (changed.state.logging_steps, changed.state.save_steps) == (1, 1)
     assert read(tmp_path / "run")["token_credit"].startswith("SideWeights(")
+
+
+RESTORED = (
+    *("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("logging_steps", "eval_steps", "save_steps"),
+)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_each_change_is_said_with_its_effect(tmp_path, caplog, adaptive):
+    """Nothing of what belongs to a single call. A checkpoint of `GRPOTrainer` has no record to compare with."""
+    PartialState()  # for the logger
+
+    def record(value) -> dict:
+        names = (*RESTORED, "entropy_coef", "beta", "resume_from_checkpoint")
+        arguments = {**dict.fromkeys(names, value), "use_adaptive_entropy": adaptive}
+        return {**dict.fromkeys(("date", "call", "goes_on_from"), value), "arguments": arguments}
+
+    warn_of_changes(tmp_path, record(2))
+    write_json(record(2), tmp_path / SETTINGS)
+    warn_of_changes(tmp_path, record(2))
+    assert not caplog.text
+    warn_of_changes(tmp_path, record(0))
+    stays = [*RESTORED, *["entropy_coef"] * adaptive]
+    changes = ["beta", *["entropy_coef"] * (not adaptive)]
+    assert_says(caplog, "other settings", " was ", [f"arguments.{name} was 2 and is 0" for name in changes])
+    assert_says(caplog, "brings back", " stays ", [f"arguments.{name} stays 2, not 0" for name in stays])

@@ -42,8 +42,8 @@ def length(completions, **kwargs) -> list[float | None]:
     return [None if i == 1 else len(text) / 10 for i, text in enumerate(completions)]
 
 
-def nothing(completions, **kwargs) -> list[None]:
-    return [None] * len(completions)
+def of_the_second_group(completions, **kwargs) -> list[float | None]:
+    return [None] * 4 + [0.0, 1.0, 0.0, 1.0]
 
 
 def kept(trainer) -> list[dict]:
@@ -135,11 +135,16 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
             assert ("log_probs" in numbers) == (row["log_probs"] is not None)
 
 
-def test_unscorable_completions_have_no_reward(make_trainer, tmp_path):
-    make_trainer(log_token_credit=1, max_steps=1, reward_funcs=nothing).train()
+def test_unscorable_completions_have_no_reward_and_are_not_scored(make_trainer, tmp_path):
+    make_trainer(log_token_credit=1, max_steps=1, reward_funcs=of_the_second_group).train()
     [rows] = records(tmp_path / "run").values()
-    for row in rows:
+    for row in rows[:4]:
         assert (row["reward"], row["advantage"]) == (None, 0.0)
+        for name in ("log_probs", "entropies"):
+            assert np.isnan(row[name]).all()
+    for row, reward in zip(rows[4:], [0.0, 1.0, 0.0, 1.0], strict=True):
+        assert row["reward"] == reward
+        assert np.isfinite(row["log_probs"]).all()
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,13 @@ def test_a_plain_grpo_config_trains_with_delta(make_trainer, caplog):
     """Code written for GRPOTrainer runs with the class swapped, also with a loss that would ignore credit."""
     assert make_trainer(config_class=GRPOConfig).token_credit == DelTA()
     assert not caplog.text
-    ours = make_trainer(config_class=GRPOConfig, importance_sampling_level="sequence")
-    assert not ours.token_credit.credits_rollouts
-    assert "without token credit" in caplog.text
+    for rule in (None, "fipo"):
+        ours = make_trainer(
+            config_class=GRPOConfig, importance_sampling_level="sequence", num_iterations=2, token_credit=rule
+        )
+        assert type(ours.token_credit) is TokenCredit
+        assert "without token credit" in caplog.text
+        caplog.clear()
 
 
 @pytest.mark.parametrize(("aggregation", "scale"), [("sum_then_normalize", "batch"), ("normalize_then_sum", "group")])
@@ -96,6 +100,8 @@ def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation
     assert ours[1] == 0
     assert theirs[1] != 0
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    without_credit = rollout(make_trainer(**options, token_credit="none"))["advantages"]
+    assert torch.equal(without_credit, theirs)
 
 
 # --- where the hidden states come from ---
@@ -184,6 +190,19 @@ def test_every_option_trains_unless_it_leaves_no_contrast(make_trainer, name):
                 assert math.isfinite(value), key
 
 
+@pytest.mark.parametrize("stops", [{"eos_token_id": 13}, {"eos_token_id": [1, 13]}, {"stop_token_ids": [13]}], ids=str)
+def test_a_completion_that_ends_at_a_stop_token_is_not_cut_off(make_trainer, rollout, stops):
+    """TRL knows the tokenizer's and the model's, 1."""
+    endings = [6, 13, 1, 13]
+    trainer = make_trainer(
+        generation_kwargs=stops,
+        mask_truncated_completions=True,
+        rollout_func=rollout_of(lambda i: [5, endings[i % 4]]),
+    )
+    is_counted = rollout(trainer)["completion_mask"].any(dim=1)
+    assert is_counted.tolist() == [False, True, True, True] * 2
+
+
 # --- evaluation and logs ---
 
 
@@ -233,6 +252,7 @@ def test_args_default_to_a_delta_config(tmp_path, monkeypatch):
         (credit("tests.corpus.tiny.model"), "TokenCredit"),
         (credit("none", lambda_max=1.5), "'lambda_max'"),
         ({"token_credit_kwargs": "high"}, "token_credit_kwargs='high'"),
+        ({"token_credit_kwargs": "0"}, "token_credit_kwargs=0"),
         ({"hidden_state_cache": "recompute"}, "hidden_state_cache='recompute'"),
         ({"log_token_credit": -1}, "log_token_credit=-1"),
         ({"dynamic_sampling_max_rounds": 0}, "dynamic_sampling_max_rounds=0"),
@@ -243,3 +263,9 @@ def test_args_default_to_a_delta_config(tmp_path, monkeypatch):
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         DeltaGRPOConfig("unused", use_cpu=True, bf16=False, **options)
+
+
+@pytest.mark.parametrize(("given", "steps"), [(True, 1), (False, 0), (0, 0), (3, 3)])
+def test_token_credit_is_recorded_every_step_or_every_few(given, steps):
+    args = DeltaGRPOConfig("unused", use_cpu=True, bf16=False, log_token_credit=given)
+    assert (args.log_token_credit, type(args.log_token_credit)) == (steps, int)
