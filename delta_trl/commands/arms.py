@@ -28,7 +28,7 @@ def arms_of(words: Sequence[str] | None, recipe: CreditArguments) -> tuple[str, 
     """
     words = words or ["none", recipe.token_credit, *CONTROLS]
     rules = [word for word in words if word not in IN_WORDS]
-    if not rules or len(words) < 2:
+    if not rules or len(set(words)) < 2:
         raise UsageError(
             f"The arms {', '.join(words)} have nothing to compare. Give a rule such as delta, and another arm such as "
             "none."

@@ -242,6 +242,7 @@ MISTAKES = {
     "--adapter_name_or_path away/lora --benchmarks train.jsonl --eval_use_vllm": "--eval_use_vllm: vLLM samples",
     "--seeds 0": "seeds=0: expected a whole number >= 1",
     "--arms none": "nothing to compare",
+    "--arms delta delta": "nothing to compare",
     "--arms none detla": "'delta'",
     "--launcher acelerate": "no program 'acelerate'",
     "--logging_strategy no": "logging_strategy='no'",
