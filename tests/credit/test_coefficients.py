@@ -166,6 +166,7 @@ def test_statistics_where_undefined():
 
 def test_centroids_against_explicit_ones():
     hidden, log_probs, advantages = random_batch(9)
+    advantages[0] = math.nan  # unscorable
     gradients = OutputRowGradients(hidden, log_probs)
     v = explicit_vectors(hidden, log_probs)
     won = advantages.numpy() > 0
@@ -178,8 +179,9 @@ def test_centroids_against_explicit_ones():
     }
     assert compare_centroids(gradients, advantages) == pytest.approx(expected)
 
-    without_losers = compare_centroids(gradients, advantages.abs())
-    assert np.isnan([*without_losers.values()]).all()
+    for one_side in (advantages.abs(), -advantages.abs()):
+        undefined = compare_centroids(gradients, one_side)
+        assert undefined == pytest.approx(dict.fromkeys(expected, math.nan), nan_ok=True)
 
 
 def test_top_k_states_report_their_centroids():
