@@ -9,6 +9,7 @@ from torch.nn.utils import parameters_to_vector
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.scoring.rollout import SCORED
 from delta_trl.scoring.rows import rows_of_loss
 
 from ..corpus import tiny
@@ -91,11 +92,28 @@ def test_one_row_runs_where_none_trains(make_trainer):
     assert logged(trainer, "grad_norm") == [0.0] * 4
 
 
-def test_a_row_whose_tokens_cancel_each_other_runs(make_trainer):
-    """A rule may turn some tokens of a response against it."""
-    advantages = torch.tensor([[1.0, -1.0], [0.0, 0.0], [0.5, 0.5]])
-    rows = rows_of_loss(make_trainer(), {"advantages": advantages}, attention_mask=torch.ones(3, 4))
-    assert rows.tolist() == [0, 2]
+@pytest.mark.parametrize(
+    ("dtype", "known", "expected"),
+    [
+        (torch.float32, ["old_per_token_logps", SCORED], [0, 2]),
+        (torch.bfloat16, ["old_per_token_logps", SCORED], [0, 2, 3]),  # as they were scored
+        (torch.bfloat16, ["old_per_token_logps"], [0, 1, 2, 3]),
+        (torch.bfloat16, [SCORED], [0, 2]),  # there are no others to compare with
+    ],
+)
+def test_a_row_whose_tokens_cancel_each_other_runs(make_trainer, dtype, known, expected):
+    """A rule may turn some tokens of a response against it. Without an advantage, the shortest runs."""
+    trainer = make_trainer(tiny.model().to(dtype))
+    of_batch = {
+        "advantages": torch.tensor([[1.0, -1.0], [0.0, 0.0], [0.5, 0.5], [0.0, 0.0]]),
+        "old_per_token_logps": torch.zeros(4, 2),
+        SCORED: torch.tensor([True, False, True, True]),
+    }
+    batch = {name: of_batch[name] for name in ("advantages", *known)}
+    mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 1], [0, 1, 1, 0], [0, 1, 1, 1]])
+    assert rows_of_loss(trainer, batch, mask).tolist() == expected
+    batch["advantages"].zero_()
+    assert rows_of_loss(trainer, batch, mask).tolist() == [2]
 
 
 def test_entropy_is_that_of_the_rows_that_train(make_trainer):
