@@ -175,7 +175,10 @@ def test_top_k_equals_explicit_vectors():
     values, ids = logits.topk(20)
     probabilities = values.softmax(dim=1)
     mean_rows = torch.einsum("nk,nkd->nd", probabilities, weight[ids])
-    assert_products(gradients, c, weight[tokens] - mean_rows)
+    v = weight[tokens] - mean_rows
+    assert_products(gradients, c, v)
+    rows_of_weights = torch.stack([c, c.abs()])
+    torch.testing.assert_close(gradients.combine(rows_of_weights), rows_of_weights @ v)
 
 
 def test_output_row_is_a_row_of_the_lm_head_gradient():

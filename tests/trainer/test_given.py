@@ -399,6 +399,32 @@ def test_spans_may_come_in_any_order_and_end_at_the_same_token(order, discount):
     np.testing.assert_equal(credit.step_rewards.numpy(), expected)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"outside": 0.0}, [1.0, 2.0, 3.0]),
+        ({"normalize": True}, [0.5, 1.0, 1.5]),
+        ({"what": "rewards", "outcome_weight": 0.0}, [0.0, 1.0, 1.0]),  # -1, 0 and 1, and what comes after
+    ],
+    ids=str,
+)
+def test_a_number_for_a_tools_token_has_no_effect(options, expected):
+    responses = Responses(
+        prompts=["1+1="],
+        completions=["abc"],
+        ids=[[13, 14, 2, 15]],
+        columns={},
+        texts=[["a", "b", None, "c"]],
+        turns=[[Turn("ab", 0, 2, 0, 1), Turn("c", 2, 3, 3, 3)]],
+    )
+    mask = torch.tensor([[1, 1, 0, 1]])
+    policy = SimpleNamespace(responses=lambda: responses)
+    tokens = Tokens(torch.tensor(responses.ids), mask, torch.ones(1), policy=policy)
+    credit = Given(lambda **_: [[1.0, 2.0, math.nan, 3.0]], **options).of_rollout(tokens)
+    found = credit.advantages if credit.weights is None else credit.weights
+    assert found.tolist() == pytest.approx(expected, abs=1e-3)
+
+
 @pytest.mark.parametrize("nothing", [None, []])
 def test_without_any_step_the_outcome_s_advantage_is_left(nothing):
     rule = Given(lambda **_: [nothing] * 2, what="rewards", outcome_weight=0.5)
