@@ -4,8 +4,10 @@ import math
 from inspect import signature
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
 import torch
+from hypothesis import strategies as st
 from trl import GRPOConfig
 
 from delta_trl.credit import (
@@ -75,6 +77,23 @@ def test_equal_rewards_are_no_advantage():
     assert lost == pytest.approx(-won)
     assert not advantages[:8].any()
     assert not advantages[10:].any()
+
+
+REWARDS = [-2.0, -1.0, 0.0, 0.5, 3.0, math.nan]
+
+
+@hypothesis.given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(REWARDS)), max_size=12))
+def test_advantages_are_grpos_over_each_group(responses):
+    """In any order and number. NaN is no reward, and a reward alone no advantage."""
+    groups, rewards = torch.tensor([*responses, (5, 1.0)]).T
+    ours = group_advantages(rewards, groups.long())
+    expected = torch.zeros(len(rewards))
+    for group in groups.unique():
+        members = (groups == group) & ~rewards.isnan()
+        known = rewards[members]
+        if len(known) > 1:
+            expected[members] = (known - known.mean()) / (known.std() + 1e-4)
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
 class StandIn:
