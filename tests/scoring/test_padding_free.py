@@ -8,7 +8,6 @@ from transformers import (
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
-    Qwen3MoeConfig,
 )
 
 from delta_trl.credit import Tokens
@@ -19,7 +18,7 @@ from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, Compared, logged, ragged, rollout_with_environment, sharp
-from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, mistral, opt, qwen, trained
+from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, mistral, opt, qwen, qwen_moe, trained
 
 
 def area(passes) -> int:
@@ -130,11 +129,6 @@ def test_the_order_of_rows_is_drawn_anew_for_each_rollout_batch(make_trainer):
     assert len({tuple(order.tolist()) for order in orders[:3]}) == 3
     for order in orders:
         assert order.sort().values.tolist() == list(range(12))
-
-
-def qwen_moe() -> Qwen3MoeConfig:
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-    return Qwen3MoeConfig(**tiny.SIZES, head_dim=8, **experts)
 
 
 CONFIGS = {

@@ -10,11 +10,11 @@ from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.scoring.rollout import SCORED
-from delta_trl.scoring.rows import rows_of_loss
+from delta_trl.scoring.rows import loss_reads_all_rows, prompts_stay_together, rows_of_loss
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, joined, logged, ragged, sharp, valid_tokens
-from .runs import Plain, losses, trained
+from .runs import TRIMMED, Plain, losses, qwen, qwen_moe, trained
 
 
 LOSSES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo")
@@ -195,6 +195,26 @@ def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options, all_r
         assert rows == every_row
     else:
         assert sum(rows) < 0.7 * sum(every_row)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "reads_all", "depends_on_neighbours"),
+    [
+        (qwen, {}, False, False),
+        (qwen, {"loss_type": "bnpo"}, False, True),
+        (qwen, {"top_entropy_quantile": 0.5}, True, True),
+        (qwen, {"entropy_coef": 0.1}, True, True),
+        (qwen, {"beta": 0.1, **LORA}, True, False),
+        (qwen_moe, {"router_aux_loss_coef": 0.1}, True, True),
+        (qwen_moe, {"router_aux_loss_coef": 0.0}, False, False),
+    ],
+)
+def test_what_a_loss_reads(make_trainer, config, options, reads_all, depends_on_neighbours):
+    """Rows without an advantage, and which rows are in a micro-batch."""
+    trainer = make_trainer(tiny.model(config()), **TRIMMED, **options)
+    trainer.layouts.look()
+    assert loss_reads_all_rows(trainer, trainer.layouts) is reads_all
+    assert prompts_stay_together(trainer) is not depends_on_neighbours
 
 
 def test_all_rows_run_where_trls_loss_is_patched(make_trainer, monkeypatch):

@@ -46,6 +46,7 @@ FULL, LM_HEAD, TOP_K = (DelTA(token_gradient=name) for name in ("full", "lm_head
     ("rule", "setup", "message"),
     [
         (FULL, {"zero": 1, "bf16": True}, "DeepSpeed in 16 bits"),
+        (FULL, {"zero": 2, "fp16": True}, "DeepSpeed in 16 bits"),
         (LM_HEAD, {"zero": 3}, "ZeRO-3"),
         (LM_HEAD, {"fsdp": 1}, "FSDP1"),
         (FULL, {"fsdp": 2, "gradient_accumulation_steps": 2}, "accumulation under FSDP"),

@@ -402,8 +402,8 @@ def test_spans_may_come_in_any_order_and_end_at_the_same_token(order, discount):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"outside": 0.0}, [1.0, 2.0, 3.0]),
-        ({"normalize": True}, [0.5, 1.0, 1.5]),
+        ({"outside": 1.0}, [0.0, 2.0, 4.0]),
+        ({"normalize": True}, [0.0, 1.0, 2.0]),
         ({"what": "rewards", "outcome_weight": 0.0}, [0.0, 1.0, 1.0]),  # -1, 0 and 1, and what comes after
     ],
     ids=str,
@@ -420,7 +420,7 @@ def test_a_number_for_a_tools_token_has_no_effect(options, expected):
     mask = torch.tensor([[1, 1, 0, 1]])
     policy = SimpleNamespace(responses=lambda: responses)
     tokens = Tokens(torch.tensor(responses.ids), mask, torch.ones(1), policy=policy)
-    credit = Given(lambda **_: [[1.0, 2.0, math.nan, 3.0]], **options).of_rollout(tokens)
+    credit = Given(lambda **_: [[0.0, 2.0, math.nan, 4.0]], **options).of_rollout(tokens)
     found = credit.advantages if credit.weights is None else credit.weights
     assert found.tolist() == pytest.approx(expected, abs=1e-3)
 
