@@ -152,6 +152,7 @@ CHATS = {  # a template, arguments of it, a chat, and what is wrong
     "cut off": ("{{ messages[-1].content[:4] }}", None, TURNS, "leaves out"),
     "with an argument": ("{% if on %}{{ messages[-1].content }}{% endif %}1", {"on": True}, TURNS, None),
     "without it": ("{% if on %}{{ messages[-1].content }}{% endif %}1", None, TURNS, "leaves out"),
+    "lost with it": ("{% if not off %}{{ messages[-1].content }}{% endif %}1", {"off": True}, TURNS, "leaves out"),
     "no user": ("{{ messages[0].content }}", None, [said("system", "1")], None),
     "parts": ("1", None, [said("user", [{"type": "text", "text": "1"}])], None),
     "error": ("{{ raise_exception('no') }}", None, TURNS, "data, row 1: the prompt cannot be read .*no"),

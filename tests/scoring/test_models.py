@@ -62,8 +62,8 @@ def wrapped(function):
 
 @pytest.mark.parametrize("name", sorted(LOSS))
 @pytest.mark.parametrize("wrapper", [wrapped, partial])
-def test_each_method_that_reads_rows_may_be_anybody_s(name, wrapper):
-    """In a subclass, in a mixin below ours, or on the instance."""
+def test_each_method_that_reads_rows_may_be_anybody_s(monkeypatch, name, wrapper):
+    """In a subclass, in a mixin below ours, on the instance, or on TRL's class itself."""
     theirs = {name: wrapper(getattr(GRPOTrainer, name))}
     subclass = type("Own", (DeltaGRPOTrainer,), theirs)
     below = type("Mixed", (DeltaGRPOTrainer, type("Below", (), theirs), GRPOTrainer), {})
@@ -72,6 +72,8 @@ def test_each_method_that_reads_rows_may_be_anybody_s(name, wrapper):
     assert runs_foreign_code(of_class(DeltaGRPOTrainer, **theirs), LOSS)
     assert not runs_foreign_code(of_class(subclass), LOSS - {name})
     assert not runs_foreign_code(of_class(DeltaGRPOTrainer, training_step=print), LOSS)
+    monkeypatch.setattr(GRPOTrainer, name, theirs[name])
+    assert runs_foreign_code(of_class(DeltaGRPOTrainer), LOSS)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ async def halves(completions, **columns):
     return spans
 
 
-def tokens_of(n: int = 2, **columns) -> Tokens:
+def tokens_of(n: int = 2, groups: list[int] | None = None, **columns) -> Tokens:
     """Those of `n` completions 'l m n o p' and an end."""
     texts = ["l", " m", " n", " o", " p", None]
     responses = Responses(
@@ -69,7 +69,8 @@ def tokens_of(n: int = 2, **columns) -> Tokens:
     )
     policy = SimpleNamespace(responses=lambda: responses)
     mask = torch.ones(n, 6)
-    return Tokens(mask, mask, torch.ones(n), policy=policy)
+    numbers = torch.tensor(groups or [0] * n)
+    return Tokens(mask, mask, torch.ones(n), policy=policy, groups=numbers)
 
 
 def process_supervision(rewards: list[list[float] | None], discount: float = 1.0) -> list[list[float]]:
@@ -182,7 +183,7 @@ def test_the_documented_process_reward_model_scores_steps_as_far_as_they_go(
         ([[(0, 1)]] * 2, r"\(0, 1\)"),
         ([[(0, 10, 1.0)]] * 2, "0:10"),  # one more than there are
         ([[(-1, 3, 1.0)]] * 2, "-1:3"),
-        ([[(3, 3, 1.0)]] * 2, "3:3"),
+        ([[(2, 2, 1.0)]] * 2, "2:2"),
         ([[(0.0, 3, 1.0)]] * 2, r"\(0.0, 3, 1.0\)"),
         ([[(0, 3, -0.5)]] * 2, "-0.5: expected finite numbers >= 0"),
         ([None, [(0, 3, math.inf)]], "completion 2: inf"),
@@ -235,13 +236,24 @@ def work(rank: int, store: str):
 
     with pytest.raises(TokenCreditError, match=rf"completion 1: {2 + rank} numbers for 1 turns.*No completion"):
         rule.of_rollout(tokens_with(2 + rank))
+
+    rewards = Given("column:steps", what="rewards", outcome_weight=0.0)
+    # a group of three completions, and another one on the second process alone
+    steps, groups, expected = [
+        ([[5.0], [6.0]], [0, 0], [-1.0, 0.0]),
+        ([[7.0], [9.0]], [0, 3], [1.0, 0.0]),
+    ][rank]
+    credit = rewards.of_rollout(tokens_of(groups=groups, steps=steps))
+    torch.testing.assert_close(credit.advantages.view(2, 6)[:, 0], torch.tensor(expected), atol=1e-3, rtol=0)
+    on_the_first = [[[1.0], [2.0]], [None, None]][rank]
+    assert not rewards.of_rollout(tokens_of(steps=on_the_first)).neutral
     dist.barrier()
     os._exit(0)  # gloo threads sometimes abort at interpreter exit
 
 
 @pytest.mark.processes
 def test_all_completions_are_those_of_all_processes(tmp_path):
-    """One whose own are all mismatched goes on; otherwise, both end."""
+    """One whose own are all mismatched goes on; otherwise, both end. Groups and steps are those of both."""
     mp.spawn(work, (str(tmp_path / "store"),), nprocs=2)
 
 
