@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer, models
-from transformers import GPT2Config, OPTConfig, PreTrainedTokenizerFast, ProcessorMixin, Qwen3Config
+from transformers import GPT2Config, OPTConfig, PretrainedConfig, PreTrainedTokenizerFast, ProcessorMixin, Qwen3Config
 
 from delta_trl.scoring.checks import (
     LONGEST,
@@ -89,8 +89,19 @@ def test_the_first_prompt_and_the_longest_are_read(row, is_read):
 
 
 LENGTHS = {"max_position_embeddings": 10}
+
+
+class OfItsOwn(PretrainedConfig):
+    """Of a model with code of its own, whose tables nobody sees."""
+
+    model_type = "of_its_own"
+    max_position_embeddings = 10
+    vocab_size = 99
+
+
 POSITIONS = {  # with a table, nothing beyond it can be computed
     "rotary": (Qwen3Config(**LENGTHS), nullcontext()),
+    "code of its own": (OfItsOwn(), nullcontext()),
     "table": (GPT2Config(n_positions=10), pytest.raises(ValueError, match="longer than the model's 10 tokens")),
     "table with an offset": (OPTConfig(**LENGTHS), pytest.raises(ValueError, match="longer than the model's 10")),
 }

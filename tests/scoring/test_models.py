@@ -60,7 +60,7 @@ def wrapped(function):
     return run
 
 
-@pytest.mark.parametrize("name", sorted(LOSS))
+@pytest.mark.parametrize("name", ["compute_loss", "_compute_loss", "_get_per_token_logps_and_entropies"])
 @pytest.mark.parametrize("wrapper", [wrapped, partial])
 def test_each_method_that_reads_rows_may_be_anybody_s(monkeypatch, name, wrapper):
     """In a subclass, in a mixin below ours, on the instance, or on TRL's class itself."""
@@ -69,6 +69,8 @@ def test_each_method_that_reads_rows_may_be_anybody_s(monkeypatch, name, wrapper
     below = type("Mixed", (DeltaGRPOTrainer, type("Below", (), theirs), GRPOTrainer), {})
     assert runs_foreign_code(of_class(subclass), LOSS)
     assert runs_foreign_code(of_class(below), LOSS)
+    scores_itself = name == "_get_per_token_logps_and_entropies"
+    assert trl_reads_scores(of_class(subclass, use_vllm=False)) is scores_itself
     assert runs_foreign_code(of_class(DeltaGRPOTrainer, **theirs), LOSS)
     assert not runs_foreign_code(of_class(subclass), LOSS - {name})
     assert not runs_foreign_code(of_class(DeltaGRPOTrainer, training_step=print), LOSS)

@@ -97,6 +97,7 @@ def test_one_row_runs_where_none_trains(make_trainer):
     [
         (torch.float32, ["old_per_token_logps", SCORED], [0, 2]),
         (torch.bfloat16, ["old_per_token_logps", SCORED], [0, 2, 3]),  # as they were scored
+        (torch.float16, ["old_per_token_logps", SCORED], [0, 2, 3]),
         (torch.bfloat16, ["old_per_token_logps"], [0, 1, 2, 3]),
         (torch.bfloat16, [SCORED], [0, 2]),  # there are no others to compare with
     ],
