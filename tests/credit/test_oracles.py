@@ -372,8 +372,8 @@ def test_the_future_leaves_out_a_tool_s_text():
     old = torch.zeros(1, 3)
     new = torch.tensor([[0.0, 0.0, 0.1]])
     tokens = Tokens(mask, mask, torch.ones(1), log_probs=new, old_log_probs=old)
-    weights = FIPO(decay=1.0).of_micro_batch(tokens).weights
-    expected = torch.tensor([0.05, 0.1])  # the second is one token away
+    weights = FIPO(decay=2.0).of_micro_batch(tokens).weights
+    expected = torch.tensor([0.1 / 2**0.5, 0.1])  # the second is one token away; two would halve it
     torch.testing.assert_close(weights.log(), expected)
 
 
@@ -384,9 +384,9 @@ def trainer_with(delta: float | None) -> SimpleNamespace:
 
 @pytest.mark.parametrize(("advantage", "weight"), [(1.0, 1.2), (-1.0, 1.0)])
 def test_only_losers_are_damped_beyond_the_safety_threshold(advantage, weight):
-    """The ratio of the only token is e³, about 20, the threshold 10; below it both are amplified."""
-    beyond = fipo_weights(FIPO(), [[3.0]], [advantage])
-    below = fipo_weights(FIPO(), [[2.0]], [advantage])
+    """It is a ratio of 10; below it both are amplified."""
+    beyond = fipo_weights(FIPO(), [[math.log(10.1)]], [advantage])
+    below = fipo_weights(FIPO(), [[math.log(9.9)]], [advantage])
     assert beyond.item() == pytest.approx(weight)
     assert below.item() == pytest.approx(1.2)
 

@@ -4,11 +4,12 @@ from functools import partial, wraps
 from types import SimpleNamespace
 
 import pytest
+import torch
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.scoring.callables import runs_foreign_code
-from delta_trl.scoring.models import has_images, trl_scores_rollouts
+from delta_trl.scoring.models import autocast_dtype, has_images, trl_scores_rollouts
 from delta_trl.scoring.rows import LOSS, trl_reads_scores
 
 
@@ -76,6 +77,12 @@ def test_each_method_that_reads_rows_may_be_anybody_s(monkeypatch, name, wrapper
     assert not runs_foreign_code(of_class(DeltaGRPOTrainer, training_step=print), LOSS)
     monkeypatch.setattr(GRPOTrainer, name, theirs[name])
     assert runs_foreign_code(of_class(DeltaGRPOTrainer), LOSS)
+
+
+@pytest.mark.parametrize(("setting", "dtype"), [("no", None), ("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_autocast_is_accelerates(setting, dtype):
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(mixed_precision=setting))
+    assert autocast_dtype(trainer) is dtype
 
 
 @pytest.mark.parametrize(
