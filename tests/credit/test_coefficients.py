@@ -49,12 +49,25 @@ def test_certain_tokens_have_no_gradient():
     np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6)
 
 
-def test_non_finite_states_give_a_neutral_batch():
+@pytest.mark.parametrize(("assignment", "coefficient"), [("soft", 1.0), ("hard", 0.8)])
+def test_where_no_token_has_a_gradient_all_margins_are_0(assignment, coefficient):
+    hidden, _, advantages = random_batch(1, n=20)
+    gradients = OutputRowGradients(hidden, torch.zeros(20))
+    weights = token_coefficients(gradients, advantages, assignment=assignment, normalize=False)
+    assert weights.tolist() == pytest.approx([coefficient if A else 0.8 for A in advantages.tolist()])
+
+
+@pytest.mark.parametrize("assignment", ["soft", "hard"])
+@pytest.mark.parametrize("state", [math.inf, math.nan, 1e200])
+def test_non_finite_states_give_a_neutral_batch(assignment, state):
+    """Also those that overflow in a product."""
     hidden, log_probs, advantages = random_batch(2, n=50)
-    hidden[3, 2] = math.inf
-    credit = contrast_credit(OutputRowGradients(hidden, log_probs), advantages)
+    hidden[3, 2] = state
+    gradients = OutputRowGradients(hidden, log_probs)
+    credit = contrast_credit(gradients, advantages, assignment=assignment, normalize=False)
     assert credit.weights.tolist() == [1.0] * 50
     assert credit.neutral
+    assert np.isnan([*credit.metrics.values()]).all()
 
 
 # --- properties ---
@@ -153,6 +166,7 @@ def test_statistics_where_undefined():
 
 def test_centroids_against_explicit_ones():
     hidden, log_probs, advantages = random_batch(9)
+    advantages[0] = math.nan  # unscorable
     gradients = OutputRowGradients(hidden, log_probs)
     v = explicit_vectors(hidden, log_probs)
     won = advantages.numpy() > 0
@@ -165,8 +179,9 @@ def test_centroids_against_explicit_ones():
     }
     assert compare_centroids(gradients, advantages) == pytest.approx(expected)
 
-    without_losers = compare_centroids(gradients, advantages.abs())
-    assert np.isnan([*without_losers.values()]).all()
+    for one_side in (advantages.abs(), -advantages.abs()):
+        undefined = compare_centroids(gradients, one_side)
+        assert undefined == pytest.approx(dict.fromkeys(expected, math.nan), nan_ok=True)
 
 
 def test_top_k_states_report_their_centroids():

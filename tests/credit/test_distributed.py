@@ -7,13 +7,15 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from delta_trl.credit import DelTA, RandomCredit, Selected, SideMean, SideWeights, coefficient_statistics
+from delta_trl.credit import DelTA, RandomCredit, Selected, SideMean, SideWeights, WithinSide, coefficient_statistics
 
 from .batches import random_batch, tokens_of
 
 
 RULES = [  # tests/distributed trains with others
     DelTA(token_gradient="topk_hidden", token_gradient_top_k=5),
+    DelTA(token_gradient="lm_head"),
+    WithinSide(),
     SideWeights(),
     SideMean(),
     Selected(),

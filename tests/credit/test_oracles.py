@@ -5,6 +5,7 @@ parameters.
 """
 
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -50,7 +51,8 @@ def by_oracle(tokens: Tokens, **options) -> tuple[np.ndarray, tuple[float, float
         (DelTA, {"refinement_steps": 3, "lambda_min": 0.5, "lambda_max": 1.5}),
         (DelTA, {"refinement_steps": 0, "lambda_min": 0.0, "normalize_coefficients": False}),
         (DelTA, {"assignment": "hard"}),
-        (WithinSide, {"lambda_max": 1.5}),
+        (DelTA, {"lambda_min": 1.0, "lambda_max": 1.0}),
+        (WithinSide, {"lambda_max": 1.5, "refinement_steps": 2}),
     ],
     ids=str,
 )
@@ -86,14 +88,17 @@ def test_temperatures_of_the_first_contrast_are_kept():
 
 
 def test_no_tokens_times_dimension_temporary():
-    """In a dtype that has to be converted."""
+    """In a dtype that has to be converted, piece by piece."""
     n = 30_000
     hidden = torch.randn(n, 256, dtype=torch.bfloat16)
-    gradients = OutputRowGradients(hidden, -torch.rand(n))
+    log_probs = -torch.rand(n)
+    gradients = OutputRowGradients(hidden, log_probs)
     advantages = torch.randn(n)
     with PeakMemory() as memory:
-        token_coefficients(gradients, advantages)
+        ours = token_coefficients(gradients, advantages)
     assert 0 < memory.peak < hidden.numel() * 4 / 3
+    exact = token_coefficients(OutputRowGradients(hidden.double(), log_probs), advantages)
+    torch.testing.assert_close(ours, exact, atol=1e-4, rtol=0)
 
 
 # --- gradients of the vocabulary ---
@@ -170,7 +175,10 @@ def test_top_k_equals_explicit_vectors():
     values, ids = logits.topk(20)
     probabilities = values.softmax(dim=1)
     mean_rows = torch.einsum("nk,nkd->nd", probabilities, weight[ids])
-    assert_products(gradients, c, weight[tokens] - mean_rows)
+    v = weight[tokens] - mean_rows
+    assert_products(gradients, c, v)
+    rows_of_weights = torch.stack([c, c.abs()])
+    torch.testing.assert_close(gradients.combine(rows_of_weights), rows_of_weights @ v)
 
 
 def test_output_row_is_a_row_of_the_lm_head_gradient():
@@ -270,6 +278,44 @@ def test_a_model_s_head_scales_its_logits(settings, factor):
     assert slope.item() == factor / 2
 
 
+@pytest.mark.parametrize("options", HEADS.values(), ids=HEADS)
+def test_a_model_s_head_has_its_bias_and_softcap(options):
+    """Those of its text, if it reads images, too."""
+    hidden, _, weight, _ = vocabulary_batch()
+    text_config = SimpleNamespace(
+        model_type="some",
+        logit_scale=options.get("scale"),
+        logits_scaling=None,
+        final_logit_softcapping=options.get("softcap"),
+    )
+    layer = SimpleNamespace(weight=weight, bias=options.get("bias"))
+    model = SimpleNamespace(
+        config=SimpleNamespace(get_text_config=lambda: text_config),
+        get_output_embeddings=lambda: layer,
+    )
+    logits, slope = LMHead.of(model, temperature=0.7).logits(hidden)
+    expected, expected_slope = LMHead(weight, **options).logits(hidden)
+    torch.testing.assert_close(logits, expected)
+    torch.testing.assert_close(slope, expected_slope)
+
+
+@pytest.mark.parametrize(
+    ("factor", "offset", "is_refused"),
+    [
+        (1.0, 0.0, False),
+        (1.04, 0.0, False),  # rounding grows with the logits
+        (1.0, 3.0, True),
+        (1.0, math.nan, True),
+    ],
+)
+def test_a_head_that_is_another_for_one_of_the_tokens_is_refused(factor, offset, is_refused):
+    hidden, tokens, weight, _ = vocabulary_batch()
+    models = factor * log_probs(hidden, tokens, weight)
+    models[-1] += offset
+    with pytest.raises(ValueError, match="does not reproduce") if is_refused else nullcontext():
+        LMHead(weight).check(hidden, tokens, models)
+
+
 def test_k_and_shapes_are_checked():
     hidden, tokens, weight, _ = vocabulary_batch()
     head = LMHead(weight)
@@ -302,7 +348,7 @@ def fipo_weights(rule: FIPO, new, advantages, mask=None) -> torch.Tensor:
 
 
 def test_weights_by_hand():
-    """Decay 1 (γ = 1/2), with a future that is reinforced, or suppressed, or both."""
+    """Decay 1 (γ = 1/2), clip 1/4, with a future that is reinforced, or suppressed, or both."""
     new = [
         [0.0, 0.1, 0.1],
         [0.0, -1.0, 2.5],
@@ -312,12 +358,12 @@ def test_weights_by_hand():
     ]
     expected = [
         [math.exp(0.075), math.exp(0.15), math.exp(0.1)],  # a future that is being reinforced counts more
-        [math.exp(0.125), 1.2, 1.0],  # up to the clip; a loser's token with a ratio of e^2.5 > 10 is not amplified
+        [math.exp(0.125), 1.25, 1.0],  # up to the clip; a loser's token with a ratio of e^2.5 > 10 is not amplified
         [0.8, 1.0, 1.0],  # and weakened to 0.8 at most
         [1.0, 1.0, 1.0],  # a future that is being suppressed does not weaken
         [1.0, 1.0, 1.0],
     ]
-    weights = fipo_weights(FIPO(decay=1.0), new, advantages=[1.0, -1.0, -1.0, 1.0, -1.0])
+    weights = fipo_weights(FIPO(decay=1.0, clip=0.25), new, advantages=[1.0, -1.0, -1.0, 1.0, -1.0])
     torch.testing.assert_close(weights, torch.tensor(expected))
 
 
@@ -326,8 +372,8 @@ def test_the_future_leaves_out_a_tool_s_text():
     old = torch.zeros(1, 3)
     new = torch.tensor([[0.0, 0.0, 0.1]])
     tokens = Tokens(mask, mask, torch.ones(1), log_probs=new, old_log_probs=old)
-    weights = FIPO(decay=1.0).of_micro_batch(tokens).weights
-    expected = torch.tensor([0.05, 0.1])  # the second is one token away
+    weights = FIPO(decay=2.0).of_micro_batch(tokens).weights
+    expected = torch.tensor([0.1 / 2**0.5, 0.1])  # the second is one token away; two would halve it
     torch.testing.assert_close(weights.log(), expected)
 
 
@@ -338,9 +384,9 @@ def trainer_with(delta: float | None) -> SimpleNamespace:
 
 @pytest.mark.parametrize(("advantage", "weight"), [(1.0, 1.2), (-1.0, 1.0)])
 def test_only_losers_are_damped_beyond_the_safety_threshold(advantage, weight):
-    """The ratio of the only token is e³, about 20, the threshold 10; below it both are amplified."""
-    beyond = fipo_weights(FIPO(), [[3.0]], [advantage])
-    below = fipo_weights(FIPO(), [[2.0]], [advantage])
+    """It is a ratio of 10; below it both are amplified."""
+    beyond = fipo_weights(FIPO(), [[math.log(10.1)]], [advantage])
+    below = fipo_weights(FIPO(), [[math.log(9.9)]], [advantage])
     assert beyond.item() == pytest.approx(weight)
     assert below.item() == pytest.approx(1.2)
 

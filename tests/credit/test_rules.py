@@ -4,8 +4,11 @@ import math
 from inspect import signature
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
 import torch
+from hypothesis import strategies as st
+from trl import GRPOConfig
 
 from delta_trl.credit import (
     FIPO,
@@ -21,6 +24,8 @@ from delta_trl.credit import (
     Tokens,
     make_rule,
 )
+from delta_trl.credit.names import find_rule
+from delta_trl.credit.rule import TokenCreditError
 from delta_trl.credit.rules import RULES
 from delta_trl.scoring.standalone import group_advantages
 
@@ -37,7 +42,7 @@ def tokens_with(advantages) -> Tokens:
 
 def given(*weights: float) -> SimpleNamespace:
     """A rule whose weights are these."""
-    return SimpleNamespace(of_rollout=lambda tokens: Credit(torch.tensor(weights).float()))
+    return SimpleNamespace(of_rollout=lambda tokens: Credit(torch.tensor(weights).float(), {"of_rule": 3.0}))
 
 
 def first_of_five(*lengths: int) -> torch.Tensor:
@@ -72,6 +77,23 @@ def test_equal_rewards_are_no_advantage():
     assert lost == pytest.approx(-won)
     assert not advantages[:8].any()
     assert not advantages[10:].any()
+
+
+REWARDS = [-2.0, -1.0, 0.0, 0.5, 3.0, math.nan]
+
+
+@hypothesis.given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(REWARDS)), max_size=12))
+def test_advantages_are_grpos_over_each_group(responses):
+    """In any order and number. NaN is no reward, and a reward alone no advantage."""
+    groups, rewards = torch.tensor([*responses, (5, 1.0)]).T
+    ours = group_advantages(rewards, groups.long())
+    expected = torch.zeros(len(rewards))
+    for group in groups.unique():
+        members = (groups == group) & ~rewards.isnan()
+        known = rewards[members]
+        if len(known) > 1:
+            expected[members] = (known - known.mean()) / (known.std() + 1e-4)
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
 class StandIn:
@@ -164,14 +186,14 @@ def test_side_mean_leaves_only_the_sides():
 
 def test_random_coefficients_are_uniform_and_at_the_minimum_without_advantage():
     _, _, advantages = random_batch(3, n=20_000)
-    rule = RandomCredit(normalize_coefficients=False)
+    rule = RandomCredit(lambda_min=0.5, lambda_max=2.5, normalize_coefficients=False)
     weights = rule.of_rollout(tokens_with(advantages)).weights
     trains = advantages != 0
-    assert (weights[~trains] == 0.8).all()
+    assert (weights[~trains] == 0.5).all()
     drawn = weights[trains]
-    assert 0.8 <= drawn.min() < 0.81
-    assert 1.19 < drawn.max() <= 1.2
-    assert drawn.mean().item() == pytest.approx(1, abs=0.01)
+    assert 0.5 <= drawn.min() < 0.51
+    assert 2.49 < drawn.max() <= 2.5
+    assert drawn.mean().item() == pytest.approx(1.5, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +207,10 @@ def test_random_coefficients_are_uniform_and_at_the_minimum_without_advantage():
     ],
 )
 def test_a_selection_keeps_its_fraction_of_the_tokens_that_train(which, fraction, expected):
-    """Of four tokens that train; of equal weights the first one. On the average if they are random."""
+    """
+    Of four tokens that train; of equal weights the first one. On the average if they are random. Normalised, their
+    mean with the token that does not train is 1.
+    """
     tokens = tokens_with([1.0, -1.0, 0.0, 2.0, -1.0])
     inner = given(0.9, 1.1, 5.0, 1.2, 1.1)
     rule = Selected(inner, which, fraction, normalize_coefficients=False)
@@ -195,6 +220,10 @@ def test_a_selection_keeps_its_fraction_of_the_tokens_that_train(which, fraction
     noise = 0.15 if which == "random" else 0
     assert (kept == sum(expected)).all()
     assert mean.tolist() == pytest.approx(expected, abs=noise)
+
+    rule.normalize_coefficients = True
+    of_token_without_advantage = rule.of_rollout(tokens).weights[2].item()
+    assert of_token_without_advantage == pytest.approx(5 / sum(expected))
 
 
 def test_shuffling_is_fair(responses):
@@ -218,16 +247,57 @@ def test_a_control_is_as_its_rule_is(kind):
     rule = kind(DelTA(temperature_mode="initial"))
     assert rule.needs_hidden_states
     assert not kind(DelTA(token_gradient="full")).needs_hidden_states
+    assert not rule.reads_all_rows
+    assert kind(TokenCredit()).reads_all_rows
 
     state = {"temperatures": (1.0, 2.0)}
     rule.load_state_dict(state)
     assert rule.state_dict() == state
     assert rule.rule.state_dict() == state
+    adaptive = kind(DelTA())  # a run that goes on with another option
+    adaptive.load_state_dict(state)
+    assert adaptive.state_dict() == {}
     rule.load_state_dict({})  # another training begins
     assert rule.state_dict() == kind(DelTA(temperature_mode="initial")).state_dict()
 
 
 # --- options ---
+
+
+@CONTROLS
+def test_a_control_of_micro_batches(kind):
+    """Credits them and no rollouts, and is refused where its rule is."""
+    rule = kind(FIPO(decay=1.0))
+    assert rule.credits_micro_batches
+    assert not rule.credits_rollouts
+    one_step = GRPOConfig("unused", steps_per_generation=1, use_cpu=True)
+    with pytest.raises(ValueError, match="one optimiser step"):
+        rule.check(SimpleNamespace(args=one_step))
+
+
+def test_side_mean_of_a_micro_batch():
+    mask = torch.ones(2, 2, dtype=torch.long)
+    moved = torch.tensor([[0.0, 0.1], [0.0, 0.0]])
+    tokens = Tokens(mask, mask, torch.tensor([1.0, -1.0]), log_probs=moved, old_log_probs=torch.zeros(2, 2))
+    weights = SideMean(FIPO(decay=1.0)).of_micro_batch(tokens).weights
+    mean = (math.exp(0.05) + math.exp(0.1)) / 2
+    assert weights.tolist() == pytest.approx([mean, mean, 1.0, 1.0])
+
+
+@CONTROLS
+def test_a_control_changes_weights_alone(kind):
+    """And keeps its rule's metrics. Advantages have no weights to change."""
+    tokens = tokens_with([1.0, -1.0])
+    assert kind(given(1.0, 2.0)).of_rollout(tokens).metrics == {"of_rule": 3.0}
+
+    class Advantages(TokenCredit):
+        def of_rollout(self, tokens):
+            return Credit(advantages=torch.ones(2))
+
+    with pytest.raises(
+        TokenCreditError, match=rf"{kind.__name__} changes weights, but Advantages\(\) gives advantages"
+    ):
+        kind(Advantages()).of_rollout(tokens)
 
 
 @CONTROLS
@@ -257,6 +327,7 @@ def test_a_control_leaves_neutral_credit_as_it_is(kind):
         "delta:lambda_min=1.3",  # above lambda_max
         "delta:lambda_min=-0.1",
         "delta:lambda_max=.inf",
+        "delta:lambda_max=0,lambda_min=0",
         "delta:assignment=half",
         "delta:temperature_mode=half",
         "delta:token_gradient_top_k=0",
@@ -266,6 +337,9 @@ def test_a_control_leaves_neutral_credit_as_it_is(kind):
         "selected:which=middle",
         "selected:fraction=0",
         "within_side:token_gradient=full",
+        "given:outside=-1,source=math.prod",
+        "given:outcome_weight=-1,source=math.prod",
+        "given:discount=1.5,source=math.prod",
         "fipo:decay=0",
         "fipo:clip=true",
     ],
@@ -276,12 +350,46 @@ def test_options_out_of_range(rule):
         make_rule(rule)
 
 
-def test_fipo_s_bounds_may_be_infinite():
-    FIPO(decay=math.inf, clip=math.inf)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "fipo:decay=.inf,clip=.inf",
+        "delta:lambda_min=1,lambda_max=1",
+        "random:lambda_min=0,lambda_max=0.1",
+        "given:discount=0,outside=0,outcome_weight=0,source=math.prod",
+        "selected:fraction=1",
+    ],
+)
+def test_options_at_their_bounds(rule):
+    make_rule(rule)
 
 
 def test_a_recipes_options_make_a_rule_again_and_again():
-    options = {"rule": "delta", "rule_kwargs": {"lambda_max": 1.5}}
+    options = {"rule_kwargs": {"lambda_max": 1.5}}  # of delta
     first, second = (make_rule("selected:fraction=0.2", options) for _ in range(2))
-    assert first == second
-    assert options == {"rule": "delta", "rule_kwargs": {"lambda_max": 1.5}}
+    assert first == second == Selected(DelTA(lambda_max=1.5), fraction=0.2)
+    assert options == {"rule_kwargs": {"lambda_max": 1.5}}
+
+
+def test_options_of_a_wrapped_rule_are_its_own():
+    options = {"rule": "random", "rule_kwargs": {"lambda_max": 1.5}}
+    assert make_rule("shuffled", options) == Shuffled(RandomCredit(lambda_max=1.5))
+    nested = {"rule": "selected", "rule_kwargs": {"fraction": 0.1, "rule_kwargs": {"refinement_steps": 0}}}
+    assert make_rule("side_mean", nested) == SideMean(Selected(DelTA(refinement_steps=0), fraction=0.1))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("delta:lambda_max=2", {"lambda_max": 1.5}, "token_credit_kwargs: lambda_max"),
+        ("delta:lambda_max=[1", {}, "NAME:key=value"),
+        ("shuffled", {"rule": "dleta"}, "rule 'dleta'.*mean 'delta'"),
+        ("shuffled", {"rule_kwargs": {"lambda_mx": 1.5}}, "lambda_mx"),
+        ("collections.OrderedDict", {}, "expected a subclass"),
+        (False, {}, "YAML reads `no`"),
+    ],
+)
+def test_rules_that_cannot_be_made_are_named_at_once(name, options, message):
+    """Before anything is constructed."""
+    with pytest.raises(ValueError, match=message):
+        find_rule(name, options)

@@ -2,7 +2,16 @@
 
 import torch
 from torch.nn.utils import parameters_to_vector
-from transformers import CpmAntConfig, GPT2Config, LlamaConfig, MistralConfig, OPTConfig, Phi3Config, Qwen3Config
+from transformers import (
+    CpmAntConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    OPTConfig,
+    Phi3Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.trainer import trainer as trainer_module
@@ -70,6 +79,11 @@ def leave_out(trainer: DeltaGRPOTrainer, passes: list, left_out: list | None = N
 
 def qwen(**options) -> Qwen3Config:
     return Qwen3Config(**tiny.SIZES, head_dim=8, **options)
+
+
+def qwen_moe() -> Qwen3MoeConfig:
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    return Qwen3MoeConfig(**tiny.SIZES, head_dim=8, **experts)
 
 
 def mistral(window: int | None = 12) -> MistralConfig:

@@ -1,27 +1,65 @@
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
-from transformers import GPT2Config, OPTConfig, ProcessorMixin, Qwen3Config
+from tokenizers import Tokenizer, models
+from transformers import GPT2Config, OPTConfig, PretrainedConfig, PreTrainedTokenizerFast, ProcessorMixin, Qwen3Config
 
-from delta_trl.scoring.checks import LONGEST, Reader, check_ids, check_length, check_prompts
+from delta_trl.scoring.checks import (
+    LONGEST,
+    Reader,
+    check_ids,
+    check_length,
+    check_prompts,
+    check_sequence,
+    check_tokenizer,
+)
 
 from ..corpus import tiny
 
 
-def test_no_token_and_one_beyond_the_vocabulary():
-    reader = Reader("m", tiny.tokenizer(), Qwen3Config(vocab_size=6))
+def of_text_and_images(**options) -> SimpleNamespace:
+    """A config that holds that of the text."""
+    return SimpleNamespace(get_text_config=lambda: SimpleNamespace(**options))
+
+
+@pytest.mark.parametrize("kind", [Qwen3Config, of_text_and_images])
+def test_no_token_and_one_beyond_the_vocabulary(kind):
+    reader = Reader("m", tiny.tokenizer(), kind(vocab_size=6))
+    assert check_ids([0, 5], reader, "it") == []
     with pytest.raises(ValueError, match="it has no token"):
         check_ids([], reader, "it")
     with pytest.raises(ValueError, match="beyond the vocabulary, 6"):
-        check_ids([6], reader, "it")
+        check_ids([6, 0], reader, "it")
 
 
-@pytest.mark.parametrize(("unknown", "said"), [(1, False), (2, True)])
-def test_words_that_the_tokenizer_does_not_know(unknown, said):
+def test_a_given_completion_is_checked_as_its_prompt_is():
+    """And both together against the context, without any token to come."""
+    reader = Reader("m", tiny.tokenizer(), GPT2Config(vocab_size=6, n_positions=5))
+    assert check_sequence([1, 2, 3], [4, 5], reader, "line 7") == []
+    for prompt, completion, message in (
+        ([6], [1], "line 7: the prompt has a token beyond"),
+        ([1], [6], "line 7: the completion has a token beyond"),
+        ([1], [], "line 7: the completion has no token"),
+        ([1, 2, 3], [3, 4, 5], r"line 7 has 6 tokens, longer than the model's 5\.$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_sequence(prompt, completion, reader, "line 7")
+
+
+@pytest.mark.parametrize(
+    ("unknown", "token", "said"),
+    [
+        (1, "?", False),
+        (2, "?", True),
+        (2, "<eos>", False),  # some tokenizers end a text with the same token
+    ],
+)
+def test_words_that_the_tokenizer_does_not_know(unknown, token, said):
     """More than a tenth of them."""
     tokenizer = tiny.tokenizer()
-    tokenizer.add_special_tokens({"unk_token": "?"})
+    tokenizer.add_special_tokens({"unk_token": token})
     ids = [5] * 10
     ids[:unknown] = [tokenizer.unk_token_id] * unknown
     found = check_ids(ids, Reader("m", tokenizer, Qwen3Config()), "it")
@@ -51,8 +89,19 @@ def test_the_first_prompt_and_the_longest_are_read(row, is_read):
 
 
 LENGTHS = {"max_position_embeddings": 10}
+
+
+class OfItsOwn(PretrainedConfig):
+    """Of a model with code of its own, whose tables nobody sees."""
+
+    model_type = "of_its_own"
+    max_position_embeddings = 10
+    vocab_size = 99
+
+
 POSITIONS = {  # with a table, nothing beyond it can be computed
     "rotary": (Qwen3Config(**LENGTHS), nullcontext()),
+    "code of its own": (OfItsOwn(), nullcontext()),
     "table": (GPT2Config(n_positions=10), pytest.raises(ValueError, match="longer than the model's 10 tokens")),
     "table with an offset": (OPTConfig(**LENGTHS), pytest.raises(ValueError, match="longer than the model's 10")),
 }
@@ -67,12 +116,85 @@ def test_prompts_beyond_the_models_context_are_named(config, beyond):
         assert "data, row 2: the prompt of 5 tokens with max_completion_length=6 is longer than" in warning
     with pytest.raises(ValueError, match="vllm_max_model_length=4"):
         check_length(4, replace(reader, vllm_limit=4), "it")
+    assert check_length(4, replace(reader, vllm_limit=5), "it") == []  # a token is left for the completion
+
+
+def test_prompts_have_one_warning_of_each_kind():
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_special_tokens({"unk_token": "1"})
+    reader = Reader("m", tokenizer, Qwen3Config(max_position_embeddings=4))
+    unknown, too_long = check_prompts(["1", "11111", "111"], reader, "data")
+    assert "data, row 1: the prompt has 1 tokens of 1 that" in unknown
+    assert "data, row 2: the prompt has 5 tokens, longer than the model's 4" in too_long
+
+
+@pytest.mark.parametrize("options", [{}, {"max_position_embeddings": None}])
+def test_a_model_that_declares_no_context_has_no_limit(options):
+    config = of_text_and_images(**options)
+    assert check_length(10**9, Reader("m", tiny.tokenizer(), config), "it") == []
+
+
+def test_a_tokenizer_whose_end_is_token_0_ends_completions():
+    tokenizer = tiny.tokenizer()
+    tokenizer.eos_token = "<pad>"
+    reader = Reader("m", tokenizer, Qwen3Config())
+    assert check_prompts(["1"], reader, "data") == []
+    tokenizer.eos_token = None
+    with pytest.raises(ValueError, match="'m' has no eos_token"):
+        check_prompts(["1"], reader, "data")
+
+
+def test_a_tokenizer_without_files_is_refused():
+    empty = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), eos_token="<eos>")
+    with pytest.raises(ValueError, match="'m' has no tokenizer files"):
+        check_tokenizer(empty, "m")
+    with pytest.raises(ValueError, match="'m' has no tokenizer files"):
+        check_tokenizer(Processor(empty), "m")
+
+
+def said(role: str, content) -> dict:
+    return {"role": role, "content": content}
+
+
+TURNS = [said("user", "1+1="), said("assistant", "2"), said("user", "2+2=")]
+CHATS = {  # a template, arguments of it, a chat, and what is wrong
+    "last question": ("{{ messages[-1].content }}", None, TURNS, None),
+    "first question": ("{{ messages[0].content }}", None, TURNS, "leaves out '2\\+2='"),
+    "cut off": ("{{ messages[-1].content[:4] }}", None, TURNS, "leaves out"),
+    "with an argument": ("{% if on %}{{ messages[-1].content }}{% endif %}1", {"on": True}, TURNS, None),
+    "without it": ("{% if on %}{{ messages[-1].content }}{% endif %}1", None, TURNS, "leaves out"),
+    "lost with it": ("{% if not off %}{{ messages[-1].content }}{% endif %}1", {"off": True}, TURNS, "leaves out"),
+    "no user": ("{{ messages[0].content }}", None, [said("system", "1")], None),
+    "parts": ("1", None, [said("user", [{"type": "text", "text": "1"}])], None),
+    "error": ("{{ raise_exception('no') }}", None, TURNS, "data, row 1: the prompt cannot be read .*no"),
+}
+
+
+@pytest.mark.parametrize(("template", "arguments", "chat", "problem"), CHATS.values(), ids=CHATS)
+def test_chats_that_the_template_loses_are_refused(template, arguments, chat, problem):
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = template
+    reader = Reader("m", tokenizer, Qwen3Config(), arguments)
+    with pytest.raises(ValueError, match=problem) if problem else nullcontext():
+        assert check_prompts([chat], reader, "data") == []
+
+
+def test_the_longest_chat_is_that_of_most_characters():
+    """Not of most messages."""
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    reader = Reader("m", tokenizer, Qwen3Config(max_position_embeddings=99))
+    chats = [[said("user", "1"), said("user", "2")]] * (LONGEST + 1) + [[said("user", "3" * 100)]]
+    [warning] = check_prompts(chats, reader, "data")
+    assert warning.startswith(f"data, row {LONGEST + 2}: the prompt has 100 tokens")
+
+
+class Processor(ProcessorMixin):
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer)
 
 
 def test_a_processors_prompts_are_not_read():
-    class Processor(ProcessorMixin):
-        def __init__(self, tokenizer):
-            super().__init__(tokenizer)
-
     reader = Reader("m", Processor(tiny.tokenizer()), Qwen3Config(vocab_size=1))
     assert check_prompts(["1" * 9], reader, "data") == []
+    assert reader.tokenizer.eos_token == "<eos>"

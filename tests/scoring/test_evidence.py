@@ -277,6 +277,39 @@ def test_real_rows_confirm_the_layout_again(make_trainer):
     assert found == [PACKED] * 8 + [None]
 
 
+def looked(make_trainer, module: nn.Module):
+    """The layouts of a trainer that has found one."""
+    trainer = make_trainer(followed_by(module), **TRIMMED)
+    trainer.model.train()
+    trainer.layouts.before_rollout()
+    assert trainer.layouts.current == PACKED
+    return trainer.layouts
+
+
+@pytest.mark.parametrize("longest", [0, 3, 7])
+def test_the_longest_row_is_among_the_real_ones(make_trainer, longest):
+    layouts = looked(make_trainer, Mixing(gate=0.3, longer_than=30))
+    completions = [[4, 5]] * 8
+    completions[longest] = list(range(2, 34))
+    layouts.confirm([[2, 3]] * 8, completions, False)
+    assert layouts.current is None
+
+
+@pytest.mark.parametrize(
+    ("completions", "has_images"),
+    [
+        ([[], []], False),
+        ([[4, 5], []], False),
+        ([list(range(2, 34))] * 2, True),
+    ],
+)
+def test_rows_that_say_nothing_of_the_layout_leave_it(make_trainer, completions, has_images):
+    """Without a completion, or with images, which have TRL's rows."""
+    layouts = looked(make_trainer, Mixing(gate=0.3, longer_than=100))
+    layouts.confirm([[2, 3]] * 2, completions, has_images)
+    assert layouts.current == PACKED
+
+
 @pytest.mark.parametrize("change", ["hook", "forward"])
 def test_a_model_that_has_changed_is_compared_again(make_trainer, rollout, change):
     trainer = make_trainer(sharp(), **RAGGED)

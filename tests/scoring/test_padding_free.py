@@ -8,17 +8,17 @@ from transformers import (
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
-    Qwen3MoeConfig,
 )
 
 from delta_trl.credit import Tokens
 from delta_trl.scoring.policy import RolloutPolicy
 from delta_trl.scoring.rollout import Rollout
+from delta_trl.scoring.rows import random_order
 from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, Compared, logged, ragged, rollout_with_environment, sharp
-from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, mistral, opt, qwen, trained
+from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, mistral, opt, qwen, qwen_moe, trained
 
 
 def area(passes) -> int:
@@ -110,9 +110,25 @@ def test_all_rows_are_trained_once_in_a_random_order(make_trainer, options, toge
     assert torch.equal(steps.sort().values, steps) is together
 
 
-def qwen_moe() -> Qwen3MoeConfig:
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-    return Qwen3MoeConfig(**tiny.SIZES, head_dim=8, **experts)
+def test_the_order_of_rows_is_drawn_anew_for_each_rollout_batch(make_trainer):
+    """By the seed. A step that ends within a rollout batch has rows of two."""
+    options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 6}
+    trainer = make_trainer(**TRIMMED, **options)
+    first = random_order(trainer, 12)
+    assert torch.equal(random_order(trainer, 12), first)
+    in_fours = first.view(3, 4)
+    assert torch.equal(in_fours.sort().values, in_fours)
+    assert not torch.equal(first[:8].sort().values, first[:8])
+
+    trainer.state.global_step = 1
+    second = random_order(trainer, 12)
+    trainer.args.seed += 1
+    with_another_seed = random_order(trainer, 12)
+    trainer.state.global_step = 0
+    orders = [first, second, with_another_seed, random_order(trainer, 12)]
+    assert len({tuple(order.tolist()) for order in orders[:3]}) == 3
+    for order in orders:
+        assert order.sort().values.tolist() == list(range(12))
 
 
 CONFIGS = {

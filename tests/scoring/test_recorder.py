@@ -8,10 +8,10 @@ import torch
 from delta_trl.credit import HiddenStates
 from delta_trl.scoring import recorder
 from delta_trl.scoring.policy import RolloutPolicy
-from delta_trl.scoring.recorder import Recorder
+from delta_trl.scoring.recorder import Recorder, backbone_of
 
 from ..memory import PeakMemory
-from ..trainers import MISALIGNED
+from ..trainers import MISALIGNED, sharp
 
 
 CPU = torch.device("cpu")
@@ -27,6 +27,43 @@ def test_nothing_of_a_rollout_batch_waits_for_the_garbage_collector(make_trainer
         assert not alive
     finally:
         gc.enable()
+
+
+# --- one pass ---
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_states_are_put_together_row_by_row(autocast):
+    """Of micro-batches in any order, in the dtype in which they enter the LM head; 0 in rows that did not run."""
+    model = sharp()
+    lengths = torch.tensor([4, 1, 3, 2])
+    tokens = torch.arange(4) < lengths[:, None]
+    ids = torch.randint(2, 38, (4, 3 + 4))
+    labels = ids.clone()
+    labels[:, :3] = -100
+    labels[:, 3:][~tokens] = -100
+    recorder = Recorder(backbone_of(model))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        states = model(ids, output_hidden_states=True).hidden_states[-1][:, 2:-1]
+        recorder.expect(torch.tensor([3, 0, 2]), tokens)
+        recorder.run(model, 2, input_ids=ids[[3, 0]], labels=labels[[3, 0]])
+        recorder.finish(tokens)
+        assert recorder.hidden is None  # a row is still to come
+        recorder.run(model, 1, input_ids=ids[[2]], labels=labels[[2]])
+    recorder.finish(tokens)
+
+    states[1] = 0.0
+    found = torch.cat([states for _, states in recorder.hidden.chunks()])
+    assert recorder.hidden.dtype == (torch.bfloat16 if autocast else torch.float32)
+    torch.testing.assert_close(found.float(), states[tokens].float(), atol=0.1 if autocast else 1e-5, rtol=1e-2)
+
+
+def test_a_pass_that_fails_leaves_no_hook():
+    model = sharp()
+    recorder = Recorder(backbone_of(model))
+    with pytest.raises(ValueError, match="exactly one of"):
+        recorder.run(model, 1, input_ids=None, labels=torch.zeros(1, 2))
+    assert not model.model._forward_hooks
 
 
 # --- "auto" ---

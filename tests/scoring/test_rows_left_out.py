@@ -9,11 +9,12 @@ from torch.nn.utils import parameters_to_vector
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.scoring.rows import rows_of_loss
+from delta_trl.scoring.rollout import SCORED
+from delta_trl.scoring.rows import loss_reads_all_rows, prompts_stay_together, rows_of_loss
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, joined, logged, ragged, sharp, valid_tokens
-from .runs import Plain, losses, trained
+from .runs import TRIMMED, Plain, losses, qwen, qwen_moe, trained
 
 
 LOSSES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo")
@@ -91,11 +92,29 @@ def test_one_row_runs_where_none_trains(make_trainer):
     assert logged(trainer, "grad_norm") == [0.0] * 4
 
 
-def test_a_row_whose_tokens_cancel_each_other_runs(make_trainer):
-    """A rule may turn some tokens of a response against it."""
-    advantages = torch.tensor([[1.0, -1.0], [0.0, 0.0], [0.5, 0.5]])
-    rows = rows_of_loss(make_trainer(), {"advantages": advantages}, attention_mask=torch.ones(3, 4))
-    assert rows.tolist() == [0, 2]
+@pytest.mark.parametrize(
+    ("dtype", "known", "expected"),
+    [
+        (torch.float32, ["old_per_token_logps", SCORED], [0, 2]),
+        (torch.bfloat16, ["old_per_token_logps", SCORED], [0, 2, 3]),  # as they were scored
+        (torch.float16, ["old_per_token_logps", SCORED], [0, 2, 3]),
+        (torch.bfloat16, ["old_per_token_logps"], [0, 1, 2, 3]),
+        (torch.bfloat16, [SCORED], [0, 2]),  # there are no others to compare with
+    ],
+)
+def test_a_row_whose_tokens_cancel_each_other_runs(make_trainer, dtype, known, expected):
+    """A rule may turn some tokens of a response against it. Without an advantage, the shortest runs."""
+    trainer = make_trainer(tiny.model().to(dtype))
+    of_batch = {
+        "advantages": torch.tensor([[1.0, -1.0], [0.0, 0.0], [0.5, 0.5], [0.0, 0.0]]),
+        "old_per_token_logps": torch.zeros(4, 2),
+        SCORED: torch.tensor([True, False, True, True]),
+    }
+    batch = {name: of_batch[name] for name in ("advantages", *known)}
+    mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 1], [0, 1, 1, 0], [0, 1, 1, 1]])
+    assert rows_of_loss(trainer, batch, mask).tolist() == expected
+    batch["advantages"].zero_()
+    assert rows_of_loss(trainer, batch, mask).tolist() == [2]
 
 
 def test_entropy_is_that_of_the_rows_that_train(make_trainer):
@@ -177,6 +196,26 @@ def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options, all_r
         assert rows == every_row
     else:
         assert sum(rows) < 0.7 * sum(every_row)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "reads_all", "depends_on_neighbours"),
+    [
+        (qwen, {}, False, False),
+        (qwen, {"loss_type": "bnpo"}, False, True),
+        (qwen, {"top_entropy_quantile": 0.5}, True, True),
+        (qwen, {"entropy_coef": 0.1}, True, True),
+        (qwen, {"beta": 0.1, **LORA}, True, False),
+        (qwen_moe, {"router_aux_loss_coef": 0.1}, True, True),
+        (qwen_moe, {"router_aux_loss_coef": 0.0}, False, False),
+    ],
+)
+def test_what_a_loss_reads(make_trainer, config, options, reads_all, depends_on_neighbours):
+    """Rows without an advantage, and which rows are in a micro-batch."""
+    trainer = make_trainer(tiny.model(config()), **TRIMMED, **options)
+    trainer.layouts.look()
+    assert loss_reads_all_rows(trainer, trainer.layouts) is reads_all
+    assert prompts_stay_together(trainer) is not depends_on_neighbours
 
 
 def test_all_rows_run_where_trls_loss_is_patched(make_trainer, monkeypatch):

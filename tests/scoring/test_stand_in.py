@@ -1,6 +1,8 @@
 """Rows without padding: the same log-probabilities and entropies, where TRL expects them."""
 
+import sys
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from trl.trainer.utils import add_fused_lm_head
 
 from delta_trl.scoring import stand_in as module
-from delta_trl.scoring.stand_in import LEFT, PACKED, StandIn, register_attention
+from delta_trl.scoring.stand_in import LEFT, PACKED, StandIn, kind_of, positions_of, register_attention
 
 from ..trainers import sharp
 from .runs import mistral
@@ -100,3 +102,40 @@ def test_runs_no_more_columns_than_it_needs(layout, lengths, shape):
     stand_in(model(), layout)(**inputs(lengths, prompts=1))
     hook.remove()
     assert seen == [shape]
+
+
+LONG = {"rope_type": "longrope", "original_max_position_embeddings": 10}
+
+
+@pytest.mark.parametrize(
+    ("declared", "rope", "positions"),
+    [
+        (None, None, sys.maxsize),
+        (20, None, 20),
+        (20, {"rope_type": "default"}, 20),
+        (20, LONG, 10),
+        (None, LONG, 10),
+        (5, LONG, 5),
+        (20, {"full_attention": LONG, "sliding_attention": {"rope_type": "default"}}, 10),
+        (20, {"full_attention": {"rope_type": "default"}, "sliding_attention": LONG}, 10),
+    ],
+)
+def test_positions_that_have_no_effect_on_others(declared, rope, positions):
+    config = SimpleNamespace(max_position_embeddings=declared, rope_parameters=rope)
+    assert positions_of(config) == positions
+
+
+HOOKS = ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_model_with_a_hook_is_another_kind(hook):
+    """Until it is removed. Gradient checkpointing is none."""
+    model = sharp()
+    before = kind_of(model)
+    model.gradient_checkpointing_enable()
+    assert kind_of(model) == before
+    handle = getattr(model.model.norm, f"register_{hook}")(lambda *args: None)
+    assert kind_of(model) != before
+    handle.remove()
+    assert kind_of(model) == before

@@ -27,7 +27,7 @@ def config(**options) -> DeltaGRPOConfig:
     return DeltaGRPOConfig("unused", use_cpu=True, **{"bf16": False, **options})
 
 
-def trainer(fsdp=0, zero=0, dora=False, processor=None, **options) -> SimpleNamespace:
+def trainer(fsdp=0, zero=0, dora=None, processor=None, **options) -> SimpleNamespace:
     """As much of a trainer as a rule looks at."""
     args = config(**options)
     args.deepspeed_plugin = SimpleNamespace(zero_stage=zero) if zero else None
@@ -35,24 +35,33 @@ def trainer(fsdp=0, zero=0, dora=False, processor=None, **options) -> SimpleName
         args=args,
         is_fsdp_enabled=fsdp > 0,
         accelerator=SimpleNamespace(is_fsdp2=fsdp == 2),
-        model=SimpleNamespace(peft_config={"default": LoraConfig(use_dora=dora)}),
+        model=SimpleNamespace(peft_config={name: LoraConfig(use_dora=name == dora) for name in ("default", "second")}),
         processing_class=processor,
     )
 
 
-FULL, LM_HEAD = DelTA(token_gradient="full"), DelTA(token_gradient="lm_head")
+FULL, LM_HEAD, TOP_K = (DelTA(token_gradient=name) for name in ("full", "lm_head", "topk_hidden"))
 
 
 @pytest.mark.parametrize(
     ("rule", "setup", "message"),
     [
         (FULL, {"zero": 1, "bf16": True}, "DeepSpeed in 16 bits"),
+        (FULL, {"zero": 2, "fp16": True}, "DeepSpeed in 16 bits"),
         (LM_HEAD, {"zero": 3}, "ZeRO-3"),
         (LM_HEAD, {"fsdp": 1}, "FSDP1"),
         (FULL, {"fsdp": 2, "gradient_accumulation_steps": 2}, "accumulation under FSDP"),
-        (FULL, {"dora": True}, "DoRA"),
+        (FULL, {"fsdp": 1}, "FSDP1"),
+        (FULL, {"zero": 3}, "ZeRO-3"),
+        (TOP_K, {"zero": 3}, "ZeRO-3"),
+        (TOP_K, {"fsdp": 1}, "FSDP1"),
+        (FULL, {"dora": "default"}, "DoRA"),
+        (FULL, {"dora": "second"}, "DoRA"),
         (FULL, {"processor": SimpleNamespace(tokenizer=None)}, "a processor of images"),
         (DelTA(), {"zero": 3, "bf16": True}, None),
+        (DelTA(), {"fsdp": 1, "gradient_accumulation_steps": 2, "dora": "default"}, None),
+        (LM_HEAD, {"fsdp": 2, "gradient_accumulation_steps": 2, "dora": "default"}, None),
+        (FULL, {"gradient_accumulation_steps": 2, "bf16": True}, None),
         (LM_HEAD, {"zero": 2, "bf16": True}, None),
         (FULL, {"zero": 2}, None),
         (FULL, {"fsdp": 2, "bf16": True}, None),

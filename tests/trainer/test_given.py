@@ -56,7 +56,7 @@ async def halves(completions, **columns):
     return spans
 
 
-def tokens_of(n: int = 2, **columns) -> Tokens:
+def tokens_of(n: int = 2, groups: list[int] | None = None, **columns) -> Tokens:
     """Those of `n` completions 'l m n o p' and an end."""
     texts = ["l", " m", " n", " o", " p", None]
     responses = Responses(
@@ -69,7 +69,8 @@ def tokens_of(n: int = 2, **columns) -> Tokens:
     )
     policy = SimpleNamespace(responses=lambda: responses)
     mask = torch.ones(n, 6)
-    return Tokens(mask, mask, torch.ones(n), policy=policy)
+    numbers = torch.tensor(groups or [0] * n)
+    return Tokens(mask, mask, torch.ones(n), policy=policy, groups=numbers)
 
 
 def process_supervision(rewards: list[list[float] | None], discount: float = 1.0) -> list[list[float]]:
@@ -180,6 +181,13 @@ def test_the_documented_process_reward_model_scores_steps_as_far_as_they_go(
         ([[-1.0] * 6] * 2, "-1.0"),
         ([{0: 1.0}] * 2, "completion 1: <class 'dict'>"),
         ([[(0, 1)]] * 2, r"\(0, 1\)"),
+        ([[(0, 10, 1.0)]] * 2, "0:10"),  # one more than there are
+        ([[(-1, 3, 1.0)]] * 2, "-1:3"),
+        ([[(2, 2, 1.0)]] * 2, "2:2"),
+        ([[(0.0, 3, 1.0)]] * 2, r"\(0.0, 3, 1.0\)"),
+        ([[(0, 3, -0.5)]] * 2, "-0.5: expected finite numbers >= 0"),
+        ([None, [(0, 3, math.inf)]], "completion 2: inf"),
+        ([[1.0, None] * 3] * 2, "1.0: expected a number for each token"),
         ([[None] * 6] * 2, "None: expected a number for each token"),
     ],
     ids=repr,
@@ -228,13 +236,24 @@ def work(rank: int, store: str):
 
     with pytest.raises(TokenCreditError, match=rf"completion 1: {2 + rank} numbers for 1 turns.*No completion"):
         rule.of_rollout(tokens_with(2 + rank))
+
+    rewards = Given("column:steps", what="rewards", outcome_weight=0.0)
+    # a group of three completions, and another one on the second process alone
+    steps, groups, expected = [
+        ([[5.0], [6.0]], [0, 0], [-1.0, 0.0]),
+        ([[7.0], [9.0]], [0, 3], [1.0, 0.0]),
+    ][rank]
+    credit = rewards.of_rollout(tokens_of(groups=groups, steps=steps))
+    torch.testing.assert_close(credit.advantages.view(2, 6)[:, 0], torch.tensor(expected), atol=1e-3, rtol=0)
+    on_the_first = [[[1.0], [2.0]], [None, None]][rank]
+    assert not rewards.of_rollout(tokens_of(steps=on_the_first)).neutral
     dist.barrier()
     os._exit(0)  # gloo threads sometimes abort at interpreter exit
 
 
 @pytest.mark.processes
 def test_all_completions_are_those_of_all_processes(tmp_path):
-    """One whose own are all mismatched goes on; otherwise, both end."""
+    """One whose own are all mismatched goes on; otherwise, both end. Groups and steps are those of both."""
     mp.spawn(work, (str(tmp_path / "store"),), nprocs=2)
 
 
@@ -342,7 +361,8 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
 
 def test_step_rewards_of_turns_are_deepseekmaths(make_trainer, rollout, tmp_path):
     """From a column, the `rollout_func`'s, with a discount, special tokens and half of the outcome's advantage."""
-    rewards: list = [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0], None, [3.0, 2.0, 1.0]] * 2
+    of_first_group: list = [[0.0, 0.0, 0.0], [-1.0, 2.0, 3.0], None, [3.0, -2.0, 1.0]]
+    rewards = [*of_first_group, [5.0, 7.0, 9.0], None, *of_first_group[:2]]
     outcomes = [float(i % 3) for i in range(8)]
     conversation = rollout_of(lambda i: [13, 1, 14, 15, 1, 16, 1])
 
@@ -373,20 +393,63 @@ def test_step_rewards_of_turns_are_deepseekmaths(make_trainer, rollout, tmp_path
         np.testing.assert_equal(completion.step_rewards, np.array(expected))
 
 
+@pytest.mark.parametrize("discount", [0.5, 0.0, 1.0])
 @pytest.mark.parametrize("order", [1, -1])
-def test_spans_may_come_in_any_order_and_end_at_the_same_token(order):
-    """The group's only completion, 'l m n o p': steps end at its tokens 1, 5 and 5. A later one counts by half."""
-    spans = [(0, 3, 1.0), (3, 9, 3.0), (5, 9, 5.0)]
-    rule = Given(lambda **_: [spans[::order]], what="rewards", outcome_weight=0.0, discount=0.5)
+def test_spans_may_come_in_any_order_and_end_at_the_same_token(order, discount):
+    """The group's only completion, 'l m n o p': steps end at its tokens 1, 5 and 5. A later one counts less."""
+    spans = ((0, 3, 1.0), [3, 9, 3.0], (5, 9, 5.0))
+    rule = Given(lambda **_: (spans[::order],), what="rewards", outcome_weight=0.0, discount=discount)
     credit = rule.of_rollout(tokens_of(1))
+    assert not credit.neutral
 
     deviation = 2.0 + 1e-4  # from 3.0
     first = -2.0 / deviation
-    at_end = 0.0 + 0.5 * 2.0 / deviation
-    from_start = first + 0.5 * at_end
+    at_end = 0.0 + discount * 2.0 / deviation
+    from_start = first + discount * at_end
     assert credit.advantages.tolist() == pytest.approx([from_start] * 2 + [at_end] * 4)
     expected = [np.nan, 1.0, np.nan, np.nan, np.nan, 3.0 + 5.0]
     np.testing.assert_equal(credit.step_rewards.numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"outside": 1.0}, [0.0, 2.0, 4.0]),
+        ({"normalize": True}, [0.0, 1.0, 2.0]),
+        ({"what": "rewards", "outcome_weight": 0.0}, [0.0, 1.0, 1.0]),  # -1, 0 and 1, and what comes after
+    ],
+    ids=str,
+)
+def test_a_number_for_a_tools_token_has_no_effect(options, expected):
+    responses = Responses(
+        prompts=["1+1="],
+        completions=["abc"],
+        ids=[[13, 14, 2, 15]],
+        columns={},
+        texts=[["a", "b", None, "c"]],
+        turns=[[Turn("ab", 0, 2, 0, 1), Turn("c", 2, 3, 3, 3)]],
+    )
+    mask = torch.tensor([[1, 1, 0, 1]])
+    policy = SimpleNamespace(responses=lambda: responses)
+    tokens = Tokens(torch.tensor(responses.ids), mask, torch.ones(1), policy=policy)
+    credit = Given(lambda **_: [[0.0, 2.0, math.nan, 4.0]], **options).of_rollout(tokens)
+    found = credit.advantages if credit.weights is None else credit.weights
+    assert found.tolist() == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+def test_without_any_step_the_outcome_s_advantage_is_left(nothing):
+    rule = Given(lambda **_: [nothing] * 2, what="rewards", outcome_weight=0.5)
+    credit = rule.of_rollout(tokens_of())
+    assert credit.neutral
+    assert credit.advantages.tolist() == [0.5] * 12
+    assert credit.step_rewards.isnan().all()
+
+
+def test_a_column_that_is_missing_is_named_with_those_there_are():
+    tokens = tokens_of(weights=[[1.0]] * 2, kind=["new"] * 2)
+    with pytest.raises(TokenCreditError, match=r"source='column:weight': no such column\. There are weights, kind"):
+        Given("column:weight").of_rollout(tokens)
 
 
 def test_equal_step_rewards_are_no_advantage():

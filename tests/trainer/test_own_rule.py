@@ -11,7 +11,7 @@ from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main
-from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
+from delta_trl.credit import Credit, DelTA, PolicyOutputs, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.hidden_states import HiddenStates
 from delta_trl.credit.rule import TokenCreditError, uniform
 from delta_trl.files import read_json
@@ -395,6 +395,11 @@ def metric(value) -> Credit:
         (Credit(torch.ones(2, 2)), r"shape \(2, 2\).*tokens.flat"),
         (Credit(torch.ones(3)), r"shape \(3,\)"),
         (Credit(torch.full((4,), torch.nan)), "nan"),
+        (Credit(torch.tensor([1.0, 2.0, torch.inf, 3.0])), r"\[inf\] among its weights"),
+        (Credit(advantages=torch.full((4,), -torch.inf)), "-inf.* among its advantages"),
+        (Credit(), "either weights or advantages"),
+        (Credit(torch.ones(4), advantages=torch.ones(4)), "either weights or advantages"),
+        (Credit(advantages=torch.ones(2, 2)), r"advantages of shape \(2, 2\)"),
         (Credit(torch.ones(4, dtype=torch.long)), "torch.int64"),
         (Credit([1.0] * 4), "<class 'list'>"),
         (torch.ones(4), "torch.Tensor'>"),
@@ -406,6 +411,41 @@ def metric(value) -> Credit:
 def test_what_cannot_be_trained_with_is_named(returned, message):
     with pytest.raises(TokenCreditError, match=f"Returns.of_rollout.*{message}"):
         check(returned)
+
+
+def test_what_a_rule_returns_is_made_fit_for_training():
+    """And otherwise kept, also for tokens that do not train."""
+    weights = torch.tensor([0.5, 2.0, 0.0, -1.0], dtype=torch.float64, requires_grad=True)
+    step_rewards = torch.full((4,), torch.nan)
+    returned = Credit(weights, {"mine": torch.tensor(2)}, neutral=True, step_rewards=step_rewards)
+    with pytest.warns(UserWarning, match="negative weights"):
+        credit = check(returned, advantages=(0.0, -2.0))
+    assert credit.weights.tolist() == [0.5, 2.0, 0.0, -1.0]
+    assert credit.advantages.tolist() == [0.0, 0.0, 0.0, 2.0]
+    for values in (credit.weights, credit.advantages):
+        assert values.dtype == torch.float32
+        assert not values.requires_grad
+    assert credit.metrics == {"mine": 2.0}
+    assert credit.neutral
+    assert credit.step_rewards is step_rewards
+
+
+class Fetched:
+    """A policy whose passes give other values than those that are known."""
+
+    def outputs(self, hidden):
+        zeros = torch.zeros(2, 2)
+        return PolicyOutputs(zeros, zeros, HiddenStates([torch.ones(4, 3)]) if hidden else None)
+
+
+def test_what_is_known_stays():
+    mask = torch.ones(2, 2)
+    known = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    tokens = Tokens(mask, mask, torch.ones(2), policy=Fetched(), log_probs=known)
+    assert not tokens.entropies.any()
+    assert tokens.hidden.shape == (4, 3)
+    assert tokens.log_probs.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert tokens.rewards.isnan().all()
 
 
 def test_advantages_of_a_rule_are_weights_where_the_response_has_an_advantage():
