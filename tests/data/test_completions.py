@@ -62,6 +62,7 @@ def test_the_order_of_a_message_s_keys_makes_no_other_prompt(read):
         (with_row(prompt=[{"content": "a"}]), 3),
         ("\n\n" + with_row(completion=3), 5),
         (with_row(reward=float("nan")), 3),
+        (with_row(reward=10**400), 3),  # no float
         (with_row(token_ids=[2], turns=[1, 1]), 3),
         (with_row(token_ids=[2, 3], turns="12"), 3),
     ],
