@@ -559,6 +559,17 @@ def test_a_comparison_is_paired_by_name_and_of_what_is_scored_for_both(compared)
     assert f"y, from A to B: num_generations was 2 and is 1; temperature was 1.0 and is 0.5; {versions}\n" in printed
 
 
+def test_problems_are_compared_whatever_text_is_around_them(compared):
+    write_evaluation("a", [[float(i % 3 == 0)] for i in range(12)])
+    write_evaluation("b", [[float(i % 2 == 0)] for i in range(12)], prompt_template="Q: {prompt}")
+    path = Path("b/problems.jsonl")
+    path.write_text(path.read_text().replace("problem ", "Q: problem "))
+    _, cells, _ = compared()
+    *numbers, interval = cells["problems"]
+    assert numbers == ["12", "0.333", "0.500", "-0.167"]
+    assert " to " in interval
+
+
 def test_versions_tell_graders_apart(monkeypatch):
     monkeypatch.setattr(results_module, "__file__", str(Path("evaluation/results.py").resolve()))
     before = results_module.versions()
