@@ -28,6 +28,19 @@ def marked(one: Labelled) -> list[str]:
     return texts(one, one.marks)
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "config", "split"),
+    [
+        ("processbench_gsm8k", "Qwen/ProcessBench", None, "gsm8k"),
+        ("processbench_omnimath", "Qwen/ProcessBench", None, "omnimath"),
+        ("humanevalpack", "bigcode/humanevalpack", "python", "test"),
+    ],
+)
+def test_public_data_with_labels(name, source, config, split):
+    data = LABELLED[name]
+    assert (data.source, data.config, data.split) == (source, config, split)
+
+
 def test_processbench_marks_the_first_wrong_step():
     wrong, right, alone, by_chance, _ = read("processbench_gsm8k", "processbench.jsonl")
 
@@ -110,6 +123,7 @@ def test_marks_and_units_may_be_missing(tmp_path):
         {"marks": [6]},
         {"units": [[3, 3]]},
         {"marks": [[-1, 2]]},
+        {"marks": [[3, 3]]},
         {"marks": [[6, 8]]},
         {"units": [[0, 6]]},
         {"units": [[1, 7]]},

@@ -94,6 +94,15 @@ def test_p_counts_shifts():
     assert found["p"] == pytest.approx(p, abs=0.03)  # three standard errors of 2,000 shifts
 
 
+def test_what_is_as_far_from_a_half_is_as_extreme():
+    """Up to rounding: a shift by one unit of two mirrors every AUC."""
+    rising, falling = np.array([0.0, 1.0]), np.array([1.0, 0.0])
+    last = np.array([False, True])
+    found = identification(Marked({"rule": [rising] * 6 + [falling]}, [last] * 7, [0] * 7))["rule"]
+    assert found["auc"] == pytest.approx(6 / 7)
+    assert found["p"] == 1
+
+
 def moving_averages(noise: np.ndarray, width: int) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(noise, width, axis=-1)
     return windows.mean(axis=-1)
@@ -162,7 +171,9 @@ def test_a_small_p_alone_is_not_clear(sign):
     found = identification(Marked({"rule": scores}, [mark] * 109, [0] * 100 + [*range(1, 10)]))["rule"]
     assert sign * (found["auc"] - 0.5) > 0.4
     assert found["p"] < 0.05
-    assert 0.5 in found["interval"]
+    low, high = found["interval"]
+    assert 0.5 in (low, high)
+    assert low < found["auc"] < high  # which weighs responses, not prompts
     assert found["chance"] == ""
 
 

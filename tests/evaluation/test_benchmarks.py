@@ -196,6 +196,8 @@ def test_a_name_resolves_to_a_benchmark_a_group_or_a_file():
     }
     with pytest.raises(ValueError, match="'test'"):
         resolve(["a/test.jsonl", "b/test.jsonl"])
+    with pytest.raises(ValueError, match="'gsm8k' is named twice"):
+        resolve(["gsm8k", "paper_math", "gsm8k=org/mirror"])
     with pytest.raises(ValueError, match="'aime_2024'"):
         resolve(["amie2024=x"])
 
@@ -238,9 +240,10 @@ def test_the_size_of_a_benchmark_is_that_asked_for(asked, numbers):
 
 
 def test_golds_that_cannot_be_used_are_warned_of(own, caplog):
-    golds = [r"\begin{tikzpicture}"] * 2 + ["2"] * 9
+    golds = [r"\begin{tikzpicture}"] * 2 + ["2"] * 9 + [" "] * 5  # the last are left out before
     own([{"prompt": "1+1=", "solution": gold} for gold in golds])
     assert "own: math_reward cannot use 2 of 11 golds" in caplog.text
+    assert caplog.text.count("cannot use") == 1
 
 
 @pytest.mark.parametrize(("context", "longest"), [(5, 1), (LONGEST + 4, LONGEST), (LONGEST + 5, LONGEST)])
@@ -273,6 +276,8 @@ def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(own)
     ]
     hashes = {own(rows).settings["problems"] for rows in contents}
     assert len(hashes) == 4
+    in_reverse = dict(reversed(row.items()))
+    assert own([in_reverse]).settings["problems"] in hashes
     of_chats = own([row], conversational=True, prompt_template="{prompt}!")
     assert of_chats.settings["problems"] in hashes
 

@@ -60,7 +60,7 @@ PLAN = {
         "dataset_name": "my/data",
         "learning_rate": 1e-5,
     },
-    "evaluation": {**EVALUATION, "benchmarks": []},
+    "evaluation": EVALUATION,
     "outcomes": ["eval_reward", "training_reward", "training_reward_at_end"],
     "primary": "eval_reward",
 }
@@ -104,7 +104,7 @@ def compared(tmp_path_factory):
 
 def test_the_table_begins_before_training(compared):
     text = (compared / "compare.md").read_text()
-    assert "model_name_or_path: my/model; dataset_name: my/data; seeds: 0, 1, 2\n" in text
+    assert "model_name_or_path: my/model; dataset_name: my/data; benchmarks: few, many; seeds: 0, 1, 2\n" in text
     rows = rows_of(text)
     assert rows[0] == ["arm", "eval_reward", "training_reward", "training_reward_at_end", "minutes"]
     assert rows[2] == ["before training", "0.250", "", "", ""]
@@ -176,6 +176,7 @@ def test_a_comparison_is_judged_when_all_seeds_are_finished_or_left_out(trained,
     assert says in text
     assert content["says"].startswith(says)
     assert content["seeds"] == seeds
+    assert content["left_out"] == {str(seed): reason for seed, reason in reasons.items()}
     assert ("delta - none" in text) == bool(content["differences"]) == says.startswith("Judged")
     for reason in reasons.values():
         assert reason in text

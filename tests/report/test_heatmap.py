@@ -81,6 +81,7 @@ def test_every_shade_has_a_colour():
 def test_what_is_not_known_is_left_out():
     assert describe("coefficient", 1.2, math.log(0.5), 0.7) == "coefficient 1.200, probability 0.5, entropy 0.70"
     assert describe("coefficient", 1.2, math.log(0.99), math.nan) == "coefficient 1.200, probability 0.99"
+    assert describe("coefficient", 0.0, 0.0, 0.0) == "coefficient 0.000, probability 1, entropy 0.00"
     assert describe("coefficient", math.nan) == "coefficient not known"
     assert describe("advantage", -0.5) == "advantage -0.500"
 

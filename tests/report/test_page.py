@@ -225,6 +225,14 @@ def test_a_completion_with_its_numbers(tmp_path):
     assert re.findall(r'<details class="group" open><summary>(.*?)<', html) == [with_contrast]
 
 
+def test_a_group_with_winners_and_losers_is_open(tmp_path):
+    won = runs.completion(["a"], prompt="won")
+    both = [runs.completion(["a"], advantage, prompt="both", prompt_index=1) for advantage in (1.0, -1.0)]
+    runs.write_completions(tmp_path, [won, *both])
+    opened = re.findall(r'<details class="group" open><summary>(.*?)<', report_on(tmp_path))
+    assert opened == ["step 0 · 1 winners, 1 losers · both"]
+
+
 @pytest.fixture
 def many_groups(tmp_path):
     """30 groups at each of two steps, with long prompts."""
@@ -410,8 +418,11 @@ def test_coefficients_by_side_and_position():
     winners = pd.concat([first_step] * 5 + [second_step] * 15).assign(side=1)
     losers = winners.assign(side=-1, coefficient=0.9)
 
-    won, lost = coefficients_plot(pd.concat([winners, losers])).lines
+    plot = coefficients_plot(pd.concat([winners, losers]))
 
+    won, lost = plot.lines
+    assert plot.up.low < 0.9
+    assert plot.up.high > won.points.high.max()  # the band's
     in_bins = rise.reshape(24, 2).mean(axis=1)
     np.testing.assert_allclose(won.points.x, position[::2] + 0.5)
     np.testing.assert_allclose(won.points.y, in_bins + 0.5)
@@ -422,9 +433,10 @@ def test_coefficients_by_side_and_position():
 
 def test_few_coefficients_have_no_plot():
     position = np.arange(1, 49)
-    completion = pd.DataFrame({"step": 0, "position": position, "coefficient": 1.0, "side": 1})
+    completion = pd.DataFrame({"step": 0, "position": position, "coefficient": 2.0, "side": 1})
     assert coefficients_plot(pd.concat([completion] * 4)) is None
-    assert coefficients_plot(pd.concat([completion] * 5)) is not None
+    plot = coefficients_plot(pd.concat([completion] * 5))
+    assert plot.up.low < 1 < 2 < plot.up.high  # the line at 1 is there
 
 
 def agents_page(tmp_path) -> str:
