@@ -83,7 +83,7 @@ def train(folder):
             at_end = 0.5 + 0.01 * i * seed
             logged = {
                 "reward": [0.3, 0.4, 0.5],
-                "step_time": [30.0, 30.0, 30.0],
+                "step_time": [30.0 + 30 * seed] * 3,
                 "eval_reward": [0.25, float("nan"), at_end],
             }
             runs.write_history(folder / f"seed-{seed}" / arm, [0, 2, 4], **logged)
@@ -108,7 +108,7 @@ def test_the_table_begins_before_training(compared):
     rows = rows_of(text)
     assert rows[0] == ["arm", "eval_reward", "training_reward", "training_reward_at_end", "minutes"]
     assert rows[2] == ["before training", "0.250", "", "", ""]
-    assert rows[3] == ["none", "0.500", "0.400", "0.500", "2.0"]
+    assert rows[3] == ["none", "0.500", "0.400", "0.500", "4.0"]
 
 
 def test_what_was_not_evaluated_before_training_has_no_row(trained):
@@ -178,9 +178,11 @@ def test_a_comparison_is_judged_when_all_seeds_are_finished_or_left_out(trained,
     assert content["seeds"] == seeds
     assert content["left_out"] == {str(seed): reason for seed, reason in reasons.items()}
     assert ("delta - none" in text) == bool(content["differences"]) == says.startswith("Judged")
+    html = (trained / "compare.html").read_text()
+    assert re.findall(r'href="seed-(\d)/delta/report.html">seed (\d)<', html) == [(str(i), str(i)) for i in seeds]
     for reason in reasons.values():
         assert reason in text
-        assert reason in (trained / "compare.html").read_text()
+        assert reason in html
 
 
 def test_the_page_of_a_comparison_fits_a_narrow_window_and_links_its_runs(compared, open_page):

@@ -338,15 +338,17 @@ def curves(plot: ET.Element) -> np.ndarray:
 
 
 def test_points_are_where_the_numbers_are(tmp_path):
-    runs.write_history(tmp_path, [10, 20, 40], reward=[0.0, 1.0, 0.5], eval_hard_reward=[0.5, 0.5, 0.5])
+    half = {"eval_hard_reward": 0.5, "eval_reward": 0.5}
+    runs.write_history(tmp_path, [10, 20, 40], reward=[0.0, 1.0, 0.5], **half)
 
     plot = drawn(tmp_path)
 
-    ends = "training from 0 at 10 to 0.5 at 40; evaluation on hard from 0.5 at 10 to 0.5 at 40"
+    flat_ends = "from 0.5 at 10 to 0.5 at 40"
+    ends = f"training from 0 at 10 to 0.5 at 40; evaluation on hard {flat_ends}; evaluation {flat_ends}"
     assert plot.get("aria-label") == f"Reward: {ends}"
     assert labels(plot, "middle") == ["10", "15", "20", "25", "30", "35", "40"]
     assert labels(plot, "end") == ["0", "0.5", "1"]
-    curve, flat = curves(plot)
+    curve, flat, _ = curves(plot)
     assert flat[2].tolist() == curve[2].tolist()
     (x_10, x_20, x_40), (y_0, y_1, y_half) = curve.T
     assert x_10 == pytest.approx(LEFT)
