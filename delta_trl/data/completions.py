@@ -54,7 +54,7 @@ def read_lines(path: Path, read: Callable[[Any], Any]) -> Iterator[tuple[int, An
         try:
             if line.strip():
                 yield number, read(json.loads(line))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             reason = str(error)
             if isinstance(error, json.JSONDecodeError):  # in its own words, the line is 1
                 reason = f"not JSON, {error.msg} at character {error.pos + 1}"

@@ -28,7 +28,8 @@ def main(args: Sequence[str]) -> None:
         if "problems" in changed or "reward" in changed:
             raise UsageError(f"{name}: no problem can be compared with itself: {in_words(changed)}.")
         print(f"{name}, from A to B: {in_words(changed) or 'nothing is different'}")
-        pair = pd.DataFrame({"A": means_a, "B": means_b}).dropna()  # of the problems that are scored in both
+        # problem by problem, since a template may put other text around each; of those that are scored in both
+        pair = pd.DataFrame({"A": means_a, "B": means_b.set_axis(means_a.index)}).dropna()
         pair["A - B"] = pair["A"] - pair["B"]
         pairs[name] = pair
     if not pairs:

@@ -150,6 +150,7 @@ def test_an_audit_ranks_the_rule_of_labels_first_and_the_earliest_last(audited):
     assert one["prompts"] == 12
     assert one["completions"] == 48
     assert one["mean_reward"] == 0.5
+    assert one["left_out"] == {}
     rules = one["rules"]
     for sides in rules.values():
         assert sides["losers"]["responses"] == 12
@@ -159,6 +160,23 @@ def test_an_audit_ranks_the_rule_of_labels_first_and_the_earliest_last(audited):
     assert early["losers"]["auc"] == 0  # the mark is at the end
     assert rules["position, earlier first"] == early
     assert (audited / "audit.md").read_text().startswith("## sums\n\n")
+
+
+def test_a_seed_draws_prompts_and_random_weights(model, sums, tmp_path):
+    """Without credit, no token ranks above another."""
+    drawn = {}
+    for seed in (0, 1):
+        folder = tmp_path / str(seed)
+        assert audit(folder, model, sums, rules=["random", "none"], num_prompts=4, prompts_per_batch=2, seed=seed) == 0
+        assert results(folder)["sums"]["prompts"] == 4
+        of_none = results(folder)["sums"]["rules"]["none"]
+        assert [of_none[side]["auc"] for side in of_none] == [0.5]
+        scored = lines(folder)
+        drawn[seed] = {line["prompt"] for line in scored}, [line["scores"]["random"] for line in scored]
+    (prompts, weights), (other_prompts, other_weights) = drawn.values()
+    assert prompts != other_prompts
+    assert weights[0] != other_weights[0]
+    assert weights[0] != weights[8]  # of the second batch
 
 
 def test_an_adapter_that_changes_nothing_is_its_base(model, sums, tmp_path):
@@ -191,7 +209,7 @@ def test_public_data_is_audited(model, tmp_path):
     assert found["losers"]["responses"] >= 2
 
 
-def labelled(prompt: str, size: int, reward: int, marks: list) -> dict:
+def labelled(prompt: str, size: int, reward: int | None, marks: list) -> dict:
     return {
         "prompt": prompt,
         "completion": "c" * size,
@@ -204,13 +222,14 @@ def test_what_is_left_out_is_counted(model, tmp_path, capsys):
     too_long = labelled("ab", 700, 0, [])
     only_one = labelled("cd", 5, 0, [[1, 2]])
     unmarked = [labelled("ef", 5, 0, []), labelled("ef", 6, 1, [])]
+    of_one_reward = [labelled("gh", 5, 0, [[1, 2]]), labelled("gh", 4, 0, []), labelled("gh", 6, None, [])]
     usable = [labelled("ab", 5, 0, [[1, 2]]), labelled("ab", 3, 1, [])]
 
-    path = write_lines(tmp_path / "mine.jsonl", [*usable, too_long, only_one, *unmarked])
+    path = write_lines(tmp_path / "mine.jsonl", [*usable, too_long, only_one, *unmarked, *of_one_reward])
     assert audit(tmp_path / "audit", model, path, rules=["delta"]) == 0
     assert "left out: 1 completions: longer than the model's 600 tokens" in capsys.readouterr().out
     left_out = results(tmp_path / "audit")["mine"]["left_out"]
-    assert list(left_out.values()) == [1, 2]
+    assert list(left_out.values()) == [1, 3]
 
     write_lines(path, [too_long, only_one, *unmarked])
     assert audit(tmp_path / "other", model, path, rules=["delta"]) == 2

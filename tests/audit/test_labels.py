@@ -28,6 +28,19 @@ def marked(one: Labelled) -> list[str]:
     return texts(one, one.marks)
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "config", "split"),
+    [
+        ("processbench_gsm8k", "Qwen/ProcessBench", None, "gsm8k"),
+        ("processbench_omnimath", "Qwen/ProcessBench", None, "omnimath"),
+        ("humanevalpack", "bigcode/humanevalpack", "python", "test"),
+    ],
+)
+def test_public_data_with_labels(name, source, config, split):
+    data = LABELLED[name]
+    assert (data.source, data.config, data.split) == (source, config, split)
+
+
 def test_processbench_marks_the_first_wrong_step():
     wrong, right, alone, by_chance, _ = read("processbench_gsm8k", "processbench.jsonl")
 
@@ -87,6 +100,18 @@ def test_a_file_of_ones_own(tmp_path):
     assert texts(one, one.units) == ["it is ", "3"]
 
 
+def test_marks_and_units_may_be_missing(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    rows = [
+        {**OWN_ROW, "marks": None, "units": None},
+        {key: OWN_ROW[key] for key in ("prompt", "completion", "reward")},
+    ]
+    for row in rows:
+        path.write_text(json.dumps(row) + "\n")
+        [one] = load_labelled(LabelledData(str(path)))
+        assert (one.marks, one.units) == ([], [])
+
+
 # --- in tokens ---
 
 
@@ -97,7 +122,13 @@ def test_a_file_of_ones_own(tmp_path):
         {"marks": [[6, 9]]},
         {"marks": [6]},
         {"units": [[3, 3]]},
+        {"marks": [[-1, 2]]},
+        {"marks": [[3, 3]]},
+        {"marks": [[6, 8]]},
         {"units": [[0, 6]]},
+        {"units": [[1, 7]]},
+        {"units": [[0, 3], [4, 7]]},
+        {"units": [[3, 7], [0, 3]]},
         {"completion": None},
     ],
     ids=str,
@@ -148,6 +179,46 @@ def test_steps_in_tokens_that_swallow_line_breaks(tokenizer):
     for unit, text in enumerate(texts(one, one.units)):  # ".\n\n" is a token of the step before
         assert tokenizer.decode(ids[units == unit]) == text
     assert row["marked"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("marks", "units", "marked"),
+    [
+        ([(0, 1)], (), [0]),
+        ([(1, 3)], (), [1, 2]),
+        ([(0, 1), (6, 7)], (), [0, 6]),
+        ([], (), []),
+        ([(2, 3)], [(0, 3), (3, 7)], [0]),
+        ([(3, 4)], [(0, 3), (3, 7)], [1]),
+        ([(2, 4)], [(0, 3), (3, 7)], [0, 1]),
+    ],
+)
+def test_units_that_a_mark_touches_are_marked(marks, units, marked):
+    tokenizer = with_words([*"abc "])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    by_character = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    row = row_of(Labelled("a", "a b c a", 0.0, marks, units), by_character, max_position_embeddings=8)
+    assert row["marked"] == marked
+    assert row["unit"] == ([0] * 3 + [1] * 4 if units else [*range(7)])
+
+
+@pytest.mark.parametrize(
+    ("template", "read"),
+    [
+        (None, ["p", "\n", "another"]),
+        ("{% for m in messages %}another{% endfor %}", ["another"] * 2),
+    ],
+)
+def test_a_chat_is_read_by_the_template_or_as_its_texts(template, read):
+    words = with_words(["p", "\n", "another"])
+    words.pre_tokenizer = pre_tokenizers.Split(Regex(r"another|\n|p"), behavior="isolated")
+    reads = PreTrainedTokenizerFast(tokenizer_object=words)
+    reads.chat_template = template
+    chat = [{"role": "system", "content": "p"}, {"role": "user", "content": "another"}]
+    row = row_of(Labelled(chat, "p", 0.0), reads)
+    assert reads.convert_ids_to_tokens(row["prompt_ids"]) == read
+    assert row["prompt"] == "p\nanother"
+    assert row["token_ids"] == [0]
 
 
 def test_a_mark_on_the_space_before_a_word():

@@ -94,6 +94,15 @@ def test_p_counts_shifts():
     assert found["p"] == pytest.approx(p, abs=0.03)  # three standard errors of 2,000 shifts
 
 
+def test_what_is_as_far_from_a_half_is_as_extreme():
+    """Up to rounding: a shift by one unit of two mirrors every AUC."""
+    rising, falling = np.array([0.0, 1.0]), np.array([1.0, 0.0])
+    last = np.array([False, True])
+    found = identification(Marked({"rule": [rising] * 6 + [falling]}, [last] * 7, [0] * 7))["rule"]
+    assert found["auc"] == pytest.approx(6 / 7)
+    assert found["p"] == 1
+
+
 def moving_averages(noise: np.ndarray, width: int) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(noise, width, axis=-1)
     return windows.mean(axis=-1)
@@ -146,6 +155,36 @@ def test_few_prompts_have_no_interval():
     assert few["p"] < 0.05
     assert few["interval"] is None
     assert few["chance"] == ""
+
+
+def one_marked(auc: float, units: int = 11) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of all ranks, and a mark on the unit with this AUC."""
+    scores = np.arange(units) / (units - 1)
+    return scores, np.isclose(scores, auc)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_small_p_alone_is_not_clear(sign):
+    """A prompt with many responses decides the mean, and is not in every sample of prompts."""
+    decided, mark = one_marked(1.0, units=101)
+    scores = [sign * decided] * 100 + [0 * decided] * 9
+    found = identification(Marked({"rule": scores}, [mark] * 109, [0] * 100 + [*range(1, 10)]))["rule"]
+    assert sign * (found["auc"] - 0.5) > 0.4
+    assert found["p"] < 0.05
+    low, high = found["interval"]
+    assert 0.5 in (low, high)
+    assert low < found["auc"] < high  # which weighs responses, not prompts
+    assert found["chance"] == ""
+
+
+@pytest.mark.parametrize("auc", [0.6, 0.4])
+def test_an_interval_alone_is_not_clear(auc):
+    """All prompts agree, but shifts are often as far from a half."""
+    scores, mark = one_marked(auc)
+    found = identification(Marked({"rule": [scores] * 10}, [mark] * 10, [*range(10)]))["rule"]
+    assert found["interval"] == pytest.approx([auc, auc])
+    assert found["p"] > 0.1
+    assert found["chance"] == ""
 
 
 def test_intervals_and_p_know_that_siblings_are_alike():

@@ -11,7 +11,7 @@ def side(auc: float, interval: list[float], p: float, chance: str) -> dict:
 
 def test_numbers_of_both_sides():
     above = side(0.812, [0.712, 0.912], 0.0005, "above")
-    below = side(0.213, [0.113, 0.313], 0.01, "below")
+    below = side(0.213, [0.113, 0.313], 0.001, "below")
     at_chance = side(0.55, [0.45, 0.65], 0.5, "")
     rules = {
         "good": {"losers": above, "winners": below},
@@ -32,7 +32,7 @@ def test_numbers_of_both_sides():
     rows = dict(re.findall(r"^\| (\w+) +\| *(.*?) *\|$", text, re.MULTILINE))
     assert re.split(r" +\| +", rows["good"]) == [
         "▲ 0.812 (0.712 to 0.912), < 0.001",
-        "▼ 0.213 (0.113 to 0.313), 0.010",
+        "▼ 0.213 (0.113 to 0.313), 0.001",
     ]
     assert re.split(r" +\| *", rows["none"]) == ["0.550 (0.450 to 0.650), 0.500", ""]
     assert "too few prompts" in rows["few"]

@@ -178,6 +178,42 @@ def test_a_completion_beyond_the_context_is_warned_of(tmp_path, caplog):
     assert "longer than the model's 16" in said
 
 
+@pytest.fixture
+def chats(tmp_path):
+    """Explain rows by a model whose template puts ? around a message and ends in =."""
+    tiny.save(tmp_path / "model")
+    tokenizer = tiny.tokenizer("?" + tiny.CHARACTERS)
+    tokenizer.chat_template = (
+        "{% for m in messages %}?{{ m.content }}?{% endfor %}{% if add_generation_prompt %}={% endif %}"
+    )
+    tokenizer.save_pretrained(tmp_path / "model")
+    tiny.model(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "model")
+
+    def explained(rows, **options):
+        data = write(tmp_path, rows)
+        assert explain(model_name_or_path=tmp_path / "model", data=data, output_dir=tmp_path / "out", **options) == 0
+        return read_run(tmp_path / "out").groups
+
+    return explained
+
+
+def test_a_chat_is_what_the_model_reads(chats):
+    """Groups are chats. In the same folder, records are replaced."""
+    others = [row | {"prompt": "1+2=", "reward": 0.5} for row in PAIR]
+    as_chats = [row | {"prompt": [{"role": "user", "content": row["prompt"]}]} for row in [*PAIR, *others]]
+    as_texts = [row | {"prompt": f"?{row['prompt']}?="} for row in [*PAIR, *others]]
+    found = chats(as_chats)
+    assert [(group.prompt, len(group.completions)) for group in found] == [("?1+1=?=", 2), ("?1+2=?=", 2)]
+    for of_chat, of_text in zip(found, chats(as_texts), strict=True):
+        for one, other in zip(of_chat.completions, of_text.completions, strict=True):
+            np.testing.assert_allclose(one.coefficients, other.coefficients, rtol=1e-5)
+            np.testing.assert_allclose(one.log_probs, other.log_probs, rtol=1e-5)
+    [alone] = chats(PAIR, batch_size=1, rule="none")
+    assert [c.coefficients.tolist() for c in alone.completions] == [[1], [1]]
+    assert [c.advantages.tolist() for c in alone.completions] == [[c.advantage] for c in alone.completions]
+    assert [c.rewards for c in alone.completions] == [[("reward", 1)], [("reward", 0)]]
+
+
 # --- mistakes: one line, before anything slow ---
 
 

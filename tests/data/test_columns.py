@@ -1,10 +1,11 @@
 import json
 from datetime import datetime
+from functools import partial
 
 import pytest
 from datasets import Dataset, Features, Value
 
-from delta_trl.data.columns import SAMPLE, check_columns, check_golds
+from delta_trl.data.columns import SAMPLE, check_columns, check_golds, check_prompt_column
 from delta_trl.rewards import code_reward, get_reward
 
 
@@ -13,7 +14,7 @@ MATH = get_reward("math_reward")
 
 def check(rows, reward, name="mine"):
     data = Dataset.from_list(rows) if isinstance(rows, list) else rows
-    check_columns(data, [reward], [name], "data.jsonl")
+    return check_columns(data, [reward], [name], "data.jsonl")
 
 
 def test_a_column_that_a_reward_requires_must_be_there():
@@ -24,14 +25,48 @@ def test_a_column_that_a_reward_requires_must_be_there():
         check([{"prompt": "1+1="}], reward)
 
 
+def test_rewards_get_all_that_trl_passes():
+    def reward(prompts, completions, completion_ids, trainer_state, log_extra, log_metric): ...
+
+    check([{"prompt": "1+1="}], reward)
+
+
+def takes_prompt(prompt, **kwargs): ...
+
+
+def takes_completion(completion, **kwargs): ...
+
+
+@pytest.mark.parametrize("reward", [takes_prompt, takes_completion])
+def test_columns_that_trl_keeps_from_rewards_are_not_there(reward):
+    with pytest.raises(ValueError, match="'mine': missing a required"):
+        check([{"prompt": "1+1=", "completion": "2"}], reward)
+
+
+def test_a_parameter_with_nearly_the_name_of_a_column_is_named():
+    """Unless it is bound, or the column is taken, too."""
+
+    def reward(completions, answers="1", **kwargs): ...
+
+    def takes_both(completions, answer, answers="1", **kwargs): ...
+
+    rows = [{"prompt": "1+1=", "answer": "2"}]
+    [warning] = check(rows, reward)
+    assert "no column 'answers' (did you mean 'answer'?): 'mine' gets its default" in warning
+    assert check(rows, partial(reward, answers="1")) == []
+    assert check(rows, takes_both) == []
+
+
 def test_tests_that_arrow_may_have_changed_are_refused():
     tests = {"inputs": [[3]], "outputs": [3]}
     rows = [{"prompt": "1+1=", "tests": tests}]
     with pytest.raises(ValueError, match=r"data\.jsonl, column 'tests': .*List.*JSON text"):
         check(rows, code_reward, "code_reward")
     check(rows, lambda tests, **kwargs: None)  # of a user's own reward nothing is known
-    rows = [{"prompt": "1+1=", "tests": json.dumps(tests)}]
-    check(rows, code_reward, "code_reward")
+    for kind in ("string", "large_string"):
+        features = Features({"tests": Value(kind)})
+        check(Dataset.from_dict({"tests": [json.dumps(tests)]}, features), code_reward, "code_reward")
+    check([{"tests": None}], code_reward, "code_reward")
 
 
 def test_golds_of_math_reward_are_texts_or_numbers():
@@ -69,7 +104,7 @@ def test_golds_that_no_answer_can_be_right_for(name, column, unreadable, readabl
     def found(wrong, right):
         golds = [unreadable] * wrong + [readable] * right
         data = Dataset.from_dict({column: golds})
-        return check_golds(data, [get_reward(name), fails], "my.jsonl")
+        return check_golds(data, [fails, get_reward(name), fails], "my.jsonl")
 
     assert found(1, 9) == []
     (warning,) = found(2, 9)
@@ -88,5 +123,13 @@ def test_a_sample_of_the_golds_is_tried():
 
     data = Dataset.from_dict({"solution": list(range(1050))})
     check_golds(data, [math_reward], "my.jsonl")
+    assert check_golds(data.select([]), [math_reward], "my.jsonl") == []
     assert len(asked) <= SAMPLE
     assert asked[-1] > 1000
+
+
+@pytest.mark.parametrize("kind", [None, "numpy", "torch"])
+def test_prompts_are_checked_whatever_the_format_of_a_dataset(kind):
+    chat = [{"role": "user", "content": "1+1="}]
+    data = Dataset.from_dict({"prompt": [chat, chat]})
+    check_prompt_column(data.with_format(kind), "my.jsonl")

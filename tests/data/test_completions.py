@@ -59,9 +59,18 @@ def test_the_order_of_a_message_s_keys_makes_no_other_prompt(read):
         ("[" * 100_000, 1),
         (b'{"prompt": "\xff"}', 1),
         ('{"prompt": "a"}', 1),
+        ('{"prompt": "a", "completion": "b"}', 1),
+        (with_row(prompt=""), 3),
         (with_row(prompt=[{"content": "a"}]), 3),
         ("\n\n" + with_row(completion=3), 5),
         (with_row(reward=float("nan")), 3),
+        (with_row(reward=float("-inf")), 3),
+        (with_row(reward=10**400), 3),  # no float
+        (with_row(reward="1"), 3),
+        (with_row(token_ids=[2]), 3),
+        (with_row(turns=[1]), 3),
+        (with_row(token_ids=[2], turns=[True]), 3),
+        (with_row(token_ids=[2.0], turns=[1]), 3),
         (with_row(token_ids=[2], turns=[1, 1]), 3),
         (with_row(token_ids=[2, 3], turns="12"), 3),
     ],
@@ -70,6 +79,24 @@ def test_the_order_of_a_message_s_keys_makes_no_other_prompt(read):
 def test_mistakes_name_the_line(read, text, line):
     with pytest.raises(UsageError, match=rf"data\.jsonl, line {line}: "):
         read(text)
+
+
+def test_what_is_not_json_is_named_with_its_character(read):
+    with pytest.raises(UsageError, match="line 2: not JSON, Expecting value at character 12"):
+        read('\n{"prompt": a}')
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_completions(tmp_path)
+
+
+def test_only_line_feeds_end_a_line(read):
+    """Not what ends lines of texts, and stands in them unescaped."""
+    text = "1\u2028\x851"
+    rows = [row | {"completion": text} for row in PAIR]
+    written = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    assert [(row["line"], row["completion"]) for row in read(written)] == [(1, text), (2, text)]
 
 
 def test_an_empty_completion_is_named(read):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from delta_trl.data.formats import livecodebench
+from delta_trl.data.formats import eurus_code, gsm8k, livecodebench, mbppplus
 from delta_trl.data.loading import load
 
 
@@ -39,6 +39,11 @@ def test_an_answer_may_be_the_number_0(tmp_path):
     assert dataset["solution"][:] == ["0"]
 
 
+def test_what_follows_the_last_mark_is_the_answer():
+    row = {"question": "1+1=", "answer": "#### is the mark.\n#### 2"}
+    assert gsm8k(row)["solution"] == "2"
+
+
 def test_the_format_of_code_brings_tests():
     dataset = load(str(FIXTURES / "eurus_code.jsonl"), dataset_format="eurus_code")
     assert [message["role"] for message in dataset[0]["prompt"]] == ["system", "user"]
@@ -49,6 +54,40 @@ def test_the_format_of_code_brings_tests():
         {"fn_name": "total", "inputs": [[[1, 2, 3]], [[]]], "outputs": [6, 0]},
     ]
     assert len(dataset) == 5
+
+
+def of_eurus(truth, ability="code") -> str:
+    row = {"prompt": "p", "ability": ability, "reward_model": {"ground_truth": json.dumps(truth)}}
+    return eurus_code(row)["tests"]
+
+
+@pytest.mark.parametrize("truth", [["1"], {"inputs": ["1"]}, {"inputs": ["1", "2"], "outputs": ["1"]}])
+def test_tests_without_an_output_for_each_input_are_none(truth):
+    assert of_eurus(truth) == ""
+
+
+def test_mathematics_has_no_tests():
+    assert of_eurus({"inputs": ["1"], "outputs": ["1"]}, ability="math") == ""
+
+
+@pytest.mark.parametrize(
+    ("outputs", "options", "expected"),
+    [
+        ([[1], [2]], {"fn_name": "f"}, [1, 2]),
+        ([[1], [2, 3]], {"fn_name": "f"}, [[1], [2, 3]]),
+        ([[1], 2], {"fn_name": "f"}, [[1], 2]),
+        ([["1"], ["2"]], {}, [["1"], ["2"]]),
+    ],
+)
+def test_outputs_of_functions_are_unpacked_if_all_are_packed(outputs, options, expected):
+    tests = json.loads(of_eurus({"inputs": [[1], [2]], "outputs": outputs, **options}))
+    assert tests["outputs"] == expected
+
+
+def test_tests_in_the_prompt_count_where_there_are_no_others():
+    tests = {"test_imports": ["import math"], "test_list": ["assert f(1) == math.inf"]}
+    read = mbppplus({"prompt": "Write f.", "test": None, **tests})
+    assert json.loads(read["tests"]) == tests
 
 
 # --- a format of one's own ---
@@ -112,17 +151,18 @@ def test_a_format_may_be_any_callable(read, name):
 
 
 @pytest.mark.parametrize(
-    ("text", "held"),
+    ("text", "held", "column"),
     [
-        ("{}", "%s"),
-        ("{:.0f}", "%s"),
-        (r"\\boxed{{{}}}", "%s"),
-        ("{}", '{"a": [1.5, %s]}'),
+        ("{}", "%s", "solution"),
+        ("{}", "%s", "tests"),
+        ("{:.0f}", "%s", "solution"),
+        (r"\\boxed{{{}}}", "%s", "solution"),
+        ("{}", '{"a": [1.5, %s]}', "solution"),
     ],
 )
-def test_a_text_of_a_rounded_number_is_refused(read, text, held):
+def test_a_text_of_a_rounded_number_is_refused(read, text, held, column):
     """Arrow makes 9007199254740993 beside 0.5 to 9007199254740992.0, also inside lists and dicts."""
-    code = ROW.format(f"'{text}'.format(row['a'])")
+    code = ROW.format(f"'{text}'.format(row['a'])").replace("solution", column)
     golds = [held % "0.5", held % "9007199254740993"]
     with pytest.raises(ValueError, match=r"row 2: .*9007199254740992 may have lost digits"):
         read(code, golds)
@@ -152,6 +192,12 @@ def test_pickled_tests_are_read():
     pickled = pickle.dumps(json.dumps(CASE))
     tests = json.loads(hidden_tests(packed(pickled)))
     assert tests["outputs"] == ["1\n"]
+
+
+@pytest.mark.parametrize(("hidden", "public"), [(None, json.dumps(CASE)), (json.dumps(CASE), None)])
+def test_tests_may_be_all_hidden_or_all_public(hidden, public):
+    tests = json.loads(hidden_tests(hidden, public))
+    assert tests == {"inputs": ["1\n"], "outputs": ["1\n"]}
 
 
 @pytest.mark.parametrize("hidden", [packed(pickle.dumps(Evil())), '[{"input": "1"}]'], ids=["evil", "cut off"])

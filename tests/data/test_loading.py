@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset, Features, Value
+from transformers import Qwen3Config
 
 from delta_trl.data.loading import drop_long_prompts, drop_rows_without_gold, load, prepare
+from delta_trl.data.preflight import preflight
+from delta_trl.scoring.checks import Reader
 
 from ..corpus import tiny
 
@@ -32,6 +35,16 @@ def test_a_local_file_or_folder_is_loaded_as_it_stands(tmp_path):
     path = str(tmp_path / "data.CSV")
     Dataset.from_list(ROWS).to_csv(path)
     assert load(path).to_list() == [{**row, "answer": int(row["answer"])} for row in ROWS]
+
+
+def test_a_configuration_is_loaded_by_its_name(tmp_path):
+    files = []
+    for name, row in zip(("one", "other"), ROWS, strict=True):
+        Dataset.from_list([row]).to_json(tmp_path / f"{name}.jsonl")
+        files.append(f"- {{config_name: {name}, data_files: {name}.jsonl}}")
+    (tmp_path / "README.md").write_text("\n".join(["---", "configs:", *files, "---"]))
+    for name, row in zip(("one", "other"), ROWS, strict=True):
+        assert load(str(tmp_path), name).to_list() == [row]
 
 
 def test_decimals_of_32_bits_keep_their_text(tmp_path):
@@ -61,6 +74,7 @@ def test_columns_are_renamed_and_prompts_put_into_the_template():
     assert rows[0] == {"prompt": r"1+1? Answer in \boxed{}.", "solution": "2"}
     templated = prepared("1+1?", prompt_template="Q: {prompt}", conversational=True)
     assert templated == [message("user", "Q: 1+1?")]
+    assert prepared(" {1+1}?\n", prompt_template="Q: {prompt}{}\n") == "Q:  {1+1}?\n{}\n"
 
 
 @pytest.mark.parametrize(
@@ -100,13 +114,16 @@ def test_prompts_that_are_conversations_already():
     ]
     expected = [*chat[:3], message("user", "Q: 2+2?"), chat[4]]
     assert prepared(chat, prompt_template="Q: {prompt}") == expected
+    assert prepared(chat, conversational=True) == chat
+    assert prepared(chat, system_prompt="Another.") == [message("system", "Another."), *chat[1:]]
 
     first = {"type": "text", "text": "A sum."}
     last = {"type": "text", "text": "1+1?"}
+    image = {"type": "image", "text": None}
     templated = {"type": "text", "text": "Q: 1+1?"}
-    parts = [message("user", [first, last])]
+    parts = [message("user", [first, last, image])]
     assert prepared(parts, conversational=True) == parts
-    assert prepared(parts, prompt_template="Q: {prompt}") == [message("user", [first, templated])]
+    assert prepared(parts, prompt_template="Q: {prompt}") == [message("user", [first, templated, image])]
 
 
 CHAT = [message("user", "1+1=")]
@@ -159,15 +176,33 @@ def test_rows_without_gold_are_counted_and_left_out(caplog, name, reward, left_o
     assert drop_rows_without_gold(dataset, [takes_no_gold], name) is dataset
 
 
+@pytest.mark.parametrize(
+    ("columns", "rewards", "kept"),
+    [
+        ({"solution": [None, 0, 3]}, [math_like], [1, 2]),
+        ({"solution": ["", " \n", "0"]}, [math_like, takes_no_gold], [2]),
+        ({"solution": ["1", "1", ""], "tests": ["1", None, "1"]}, [takes_no_gold, math_like], [0, 1]),
+        ({"solution": ["1", "1", ""], "tests": ["1", None, "1"]}, [math_like, code_like], [0]),
+    ],
+)
+def test_rows_with_a_gold_for_each_reward_are_kept(columns, rewards, kept):
+    dataset = Dataset.from_dict({"row": [0, 1, 2], **columns})
+    assert drop_rows_without_gold(dataset, rewards, "mine")["row"][:] == kept
+
+
 def test_long_prompts_are_left_out_with_a_count(caplog):
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = (
-        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}{{ suffix }}"
     )
     prompts = [[message("user", text)] for text in ("1", "11", "111", "1111")]
     data = Dataset.from_dict({"prompt": prompts})
     kept = drop_long_prompts(data, tokenizer, 3, "data.jsonl")
     assert len(kept) == 2  # the template adds a token
     assert "data.jsonl: 2 of 4 rows are left out" in caplog.text
+    reader = Reader("m", tokenizer, Qwen3Config(), {"suffix": "0"})  # options of a template may add tokens, too
+    checked = preflight(data, "data.jsonl", [], [], reader, refuses=True, max_prompt_length=3)
+    assert len(checked.dataset) == 1
+    assert checked.left_out == 3
     with pytest.raises(ValueError, match="max_prompt_length=0"):
         drop_long_prompts(kept, tokenizer, 0, "data.jsonl")

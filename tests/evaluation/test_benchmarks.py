@@ -1,5 +1,6 @@
 """The named benchmarks on hand-made files in their schemas, scored by their rewards."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,20 @@ from transformers import Qwen3Config
 
 from delta_trl.commands.recipe import parse_recipe
 from delta_trl.evaluation.arguments import EvalArguments
-from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, NUMBER, Benchmark, load_problems, resolve
+from delta_trl.evaluation.benchmarks import (
+    BENCHMARKS,
+    BOXED,
+    GROUPS,
+    LONGEST,
+    NUMBER,
+    Benchmark,
+    load_problems,
+    resolve,
+)
 from delta_trl.scoring.checks import Reader
 
 from ..corpus import tiny
+from ..documented import DOCS
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -69,14 +80,17 @@ READER = Reader("m", TOKENIZER, Qwen3Config())
 
 
 def arguments(**changes) -> EvalArguments:
-    return EvalArguments(model_name_or_path="m", benchmarks=["b"], output_dir="o", **changes)
+    return EvalArguments(**{"model_name_or_path": "m", "benchmarks": ["b"], "output_dir": "o", **changes})
+
+
+def of_fixture(name):
+    source = FIXTURES / f"{FILES.get(name, name)}.jsonl"
+    return replace(BENCHMARKS[name], source=str(source))
 
 
 def problems(name, **changes):
-    source = FIXTURES / f"{FILES.get(name, name)}.jsonl"
-    benchmark = replace(BENCHMARKS[name], source=str(source))
     options = {"conversational": False, **changes}
-    return load_problems(name, benchmark, arguments(**options), READER)
+    return load_problems(name, of_fixture(name), arguments(**options), READER)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -89,6 +103,20 @@ def test_benchmarks_score_as_training_does(name):
         assert scores == [1.0, 0.0], row
 
 
+@pytest.mark.parametrize(
+    ("name", "i", "shown"),
+    [
+        ("humanevalplus", 1, '```python\ndef find_zero(xs: list):\n    """Find a root of the polynomial."""\n```'),
+        ("mbppplus", 1, "number of a list.\n\nYour code should pass these tests:\nassert count([1]) == {1: 1}"),
+        ("livecodebench", 0, "Print its square.\n\nRead the input from standard input"),
+        ("livecodebench", 1, "`nums`.\n\nComplete this code:\n\n```python\nclass Solution:\n    def total(self, nums"),
+        ("mmlu_pro", 0, "after 7?\n\nA. 8\nB. 9\nC. 10\nD. 11\nE. 12\nF. 13\nG. 14\nH. 15\nI. 16\nJ. 17\n"),
+    ],
+)
+def test_prompts_hold_what_an_answer_needs(name, i, shown):
+    assert shown in problems(name).rows[i]["prompt"]
+
+
 def test_the_template_is_that_of_the_recipes():
     recipe = yaml.safe_load(Path("recipes/Qwen3-8B-Base/deepmath_delta.yaml").read_text())
     assert recipe["prompt_template"] == BOXED
@@ -96,6 +124,10 @@ def test_the_template_is_that_of_the_recipes():
     asked = BOXED.replace("{prompt}", question)
     texts = problems("aime_2025").rows
     assert texts[0]["prompt"] == asked
+    settings = problems("aime_2025").settings
+    assert settings["prompt_template"] == BOXED
+    assert settings["dataset_format"] == "matharena"
+    assert settings["source"].endswith("aime_2025.jsonl")
     chats = problems("aime_2025", conversational=True).rows
     assert chats[0]["prompt"] == [{"role": "user", "content": asked}]
 
@@ -112,7 +144,44 @@ def test_the_shuffle_is_fixed_and_stored():
         assert "\n".join(lines) in row["prompt"]
 
 
+def test_options_of_files_are_not_for_named_benchmarks():
+    options = {"dataset_format": "gsm8k", "column_mapping": {"prompt": "question"}}
+    assert problems("aime_2025", **options).rows.to_list() == problems("aime_2025").rows.to_list()
+
+
+def test_prompts_are_made_as_the_model_was_trained():
+    options = {"prompt_template": "Q: {prompt}", "system_prompt": "Be brief.", "conversational": None}
+    loaded = problems("aime_2025", **options)
+    system, asked = loaded.rows[1]["prompt"]
+    assert system == {"role": "system", "content": "Be brief."}
+    assert asked == {"role": "user", "content": "Q: How many diagonals has a convex polygon with $20$ sides?"}
+    assert loaded.settings["prompt_template"] == "Q: {prompt}"
+    assert loaded.settings["system_prompt"] == "Be brief."
+    assert loaded.settings["conversational"]
+
+
 # --- names ---
+
+
+def test_benchmarks_are_those_of_the_documentation():
+    """Their data, split, reward and size."""
+    found = {}
+    for line in (DOCS / "evaluation.md").read_text().split("| name | ")[1].splitlines()[2:]:
+        if not line:
+            break
+        names, data, split, reward = line.strip("| ").split(" | ")
+        source, *config = re.findall("`(.*?)`", data)
+        size = re.search(r"sample of (\d+)", data)
+        for name in re.findall("`(.*?)`", names):
+            of_name = source.replace("<name>", name)
+            found[name] = (of_name, *(config or [None]), split, reward.strip("`"), size and int(size[1]))
+    ours = {}
+    for name, one in BENCHMARKS.items():
+        reward = "code_reward" if name in GROUPS["paper_code"] else "math_reward"
+        ours[name] = (one.source, one.config, one.split, reward, one.num_problems)
+    assert ours == found
+    assert GROUPS["paper_math"] == list(found)[:7]
+    assert set(GROUPS["paper_out_of_domain"]) == {"gpqa_diamond", "mmlu_pro"}
 
 
 def test_a_name_resolves_to_a_benchmark_a_group_or_a_file():
@@ -127,6 +196,8 @@ def test_a_name_resolves_to_a_benchmark_a_group_or_a_file():
     }
     with pytest.raises(ValueError, match="'test'"):
         resolve(["a/test.jsonl", "b/test.jsonl"])
+    with pytest.raises(ValueError, match="'gsm8k' is named twice"):
+        resolve(["gsm8k", "paper_math", "gsm8k=org/mirror"])
     with pytest.raises(ValueError, match="'aime_2024'"):
         resolve(["amie2024=x"])
 
@@ -138,10 +209,10 @@ def test_a_name_resolves_to_a_benchmark_a_group_or_a_file():
 def own(tmp_path):
     """Load a file with these rows."""
 
-    def load(rows, **changes):
+    def load(rows, reader=READER, **changes):
         path = tmp_path / "own.jsonl"
         Dataset.from_list(rows).to_json(path)
-        return load_problems("own", Benchmark(str(path)), arguments(**changes), READER)
+        return load_problems("own", Benchmark(str(path)), arguments(**changes), reader)
 
     return load
 
@@ -160,6 +231,40 @@ def test_a_fixed_sample_of_the_problems_with_an_answer(own):
     assert sampled.settings["left_out"] == 1
 
 
+@pytest.mark.parametrize(("asked", "numbers"), [(None, 2), (1, 1), (3, 3), (4, 3)])
+def test_the_size_of_a_benchmark_is_that_asked_for(asked, numbers):
+    """Or its own."""
+    benchmark = replace(of_fixture("aime_2025"), num_problems=2)
+    loaded = load_problems("aime_2025", benchmark, arguments(num_problems=asked), READER)
+    assert len(loaded.rows) == loaded.settings["num_problems"] == numbers
+
+
+def test_golds_that_cannot_be_used_are_warned_of(own, caplog):
+    golds = [r"\begin{tikzpicture}"] * 2 + ["2"] * 9 + [" "] * 5  # the last are left out before
+    own([{"prompt": "1+1=", "solution": gold} for gold in golds])
+    assert "own: math_reward cannot use 2 of 11 golds" in caplog.text
+    assert caplog.text.count("cannot use") == 1
+
+
+@pytest.mark.parametrize(("context", "longest"), [(5, 1), (LONGEST + 4, LONGEST), (LONGEST + 5, LONGEST)])
+def test_completions_may_be_as_long_as_the_context_allows(own, context, longest):
+    reader = replace(READER, config=Qwen3Config(max_position_embeddings=context))
+    row = {"prompt": "1+1=", "solution": "2"}
+    assert own([row], reader).settings["max_completion_length"] == longest
+
+
+def test_a_prompt_that_fills_the_context_is_refused(own):
+    reader = replace(READER, config=Qwen3Config(max_position_embeddings=4))
+    with pytest.raises(ValueError, match="leaves no room"):
+        own([{"prompt": "1+1=", "solution": "2"}], reader)
+
+
+def test_where_an_evaluation_runs_and_writes_is_no_setting(own):
+    row = {"prompt": "1+1=", "solution": "2"}
+    elsewhere = own([row], output_dir="elsewhere", use_cpu=True, benchmarks=["own.jsonl", "gsm8k"])
+    assert elsewhere.settings == own([row]).settings
+
+
 def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(own):
     """A reward may read any of them."""
     row = {"prompt": "1+1=", "solution": "2", "tolerance": 0}
@@ -171,6 +276,8 @@ def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(own)
     ]
     hashes = {own(rows).settings["problems"] for rows in contents}
     assert len(hashes) == 4
+    in_reverse = dict(reversed(row.items()))
+    assert own([in_reverse]).settings["problems"] in hashes
     of_chats = own([row], conversational=True, prompt_template="{prompt}!")
     assert of_chats.settings["problems"] in hashes
 

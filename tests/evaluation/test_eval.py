@@ -109,6 +109,22 @@ def read_samples(folder="eval", name="problems") -> pd.DataFrame:
     return pd.DataFrame(map(json.loads, lines))
 
 
+async def judged(completions, log_extra, log_metric, **columns):
+    """A reward that logs what it sees of each completion."""
+    log_extra("said", [text.upper() for text in completions])
+    log_extra("size", map(len, completions))
+    log_metric("seen", 1.0)
+    return [len(text) / 10 for text in completions]
+
+
+def test_what_a_reward_logs_of_a_sample_stands_beside_it(call):
+    assert call("evals/one", reward="tests.evaluation.test_eval.judged") == 0
+    for sample in read_samples("evals/one").itertuples():
+        said = sample.completion
+        assert sample.logged == {"said": said.upper(), "size": len(said)}
+        assert sample.reward == len(said) / 10
+
+
 def test_every_sample_is_written_and_scored(call, both, capsys):
     assert call(benchmarks=both) == 0
     samples = read_samples()
@@ -118,6 +134,7 @@ def test_every_sample_is_written_and_scored(call, both, capsys):
     assert list(samples["prompt"]) == list(np.repeat(prompts, 4))
     rewards = pd.Series(by_letters(samples["completion"]))
     assert samples["reward"].equals(rewards)
+    assert not samples["completion"].str.contains("<eos>").any()
     lengths = samples["length"]
     truncated = samples["truncated"]
     assert lengths.between(1, 12).all()
@@ -182,7 +199,7 @@ def test_greedy_decoding_of_a_padded_batch_is_that_of_each_prompt_alone(model):
         alone.append(sequences[0, len(ids) :].tolist())
     assert sampled(model, prompts, [1, 2, 3], temperature=0.0) == alone
 
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="right")
     tokenizer.pad_token = None  # as base models' tokenizers: what a batch is padded with means nothing
     tokenizer.save_pretrained(model)
     assert sampled(model, prompts, [1, 2, 3], temperature=0.0) == alone
@@ -211,6 +228,12 @@ def test_no_token_is_left_out_of_a_large_vocabulary(model):
     completions = sampled(model, [[2, 3]] * 1000, range(1000))
     first = {ids[0] for ids in completions}
     assert len(first) > 190
+
+
+def test_samples_depend_on_the_seed(model):
+    one, same, other = (sampled(model, [[2, 3]] * 4, [seed] * 4) for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
 
 
 def test_a_completion_ends_with_its_first_end_token(model):
@@ -296,6 +319,34 @@ def test_an_adapter_is_evaluated_on_its_base(call, model, capsys):
     assert "'adapter' is an adapter: vLLM samples from whole models" in capsys.readouterr().err
 
 
+def test_a_model_is_loaded_as_asked_for(model):
+    """For evaluation, without dropout. By default with the checkpoint's type."""
+    tiny.model(dtype="float16").half().save_pretrained(model)
+    for asked, loaded in (("auto", torch.float16), ("bfloat16", torch.bfloat16)):
+        net = ModelArguments(
+            model_name_or_path="model", dtype=asked, attn_implementation="eager", use_cpu=True
+        ).model()
+        assert net.dtype == loaded
+        assert net.config._attn_implementation == "eager"
+        assert not net.training
+
+
+@pytest.mark.parametrize(
+    ("names", "of_adapter", "of_base"),
+    [
+        ({"model_name_or_path": "adapter"}, "r1", None),
+        ({"model_name_or_path": "model", "adapter_name_or_path": "adapter"}, None, "r1"),
+    ],
+)
+def test_a_revision_is_that_of_the_models_name(model, names, of_adapter, of_base):
+    LoraConfig(base_model_name_or_path="model").save_pretrained("adapter")
+    source = ModelArguments(**names, model_revision="r1")
+    assert source.adapter() == source.name == "adapter"
+    assert source.adapter_options["revision"] == of_adapter
+    assert source.base().model_name_or_path == "model"
+    assert source.base().model_revision == of_base
+
+
 def test_tokens_that_only_an_adapter_has(model):
     """As with PEFT's AutoPeftModel, which loads the same weights."""
     tokenizer = tiny.tokenizer()
@@ -336,7 +387,9 @@ def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, data,
     assert results(name="few")["problems"] == 3
 
     monkeypatch.setattr("delta_trl.evaluation.evaluate.TransformersGenerator", None)
+    capsys.readouterr()
     assert call() == 0
+    assert "\n| problems " in capsys.readouterr().out
     assert call(temperature=0.5) == 2
     assert "temperature was 1.0 and is 0.5" in capsys.readouterr().err
     text = data.read_text()
@@ -385,7 +438,9 @@ class StandIn:
         return ids[: params.max_tokens]
 
     def generate(self, prompts, sampling_params, use_tqdm):
-        self.ends.append(set(sampling_params[0].stop_token_ids))
+        first = sampling_params[0]
+        self.ends.append(set(first.stop_token_ids))
+        StandIn.sampling = (first.temperature, first.top_p)
         outputs = []
         for prompt, params in zip(prompts, sampling_params, strict=True):
             output = SimpleNamespace(token_ids=tuple(self.completion(prompt, params)))
@@ -405,12 +460,14 @@ def engine(monkeypatch):
 
 def test_samples_of_vllm_depend_on_the_seed_and_not_on_the_batch(call, engine):
     """Every sample has its own seed, so that not even the size of the batches matters. tests/vllm has the real one."""
-    options = {"use_vllm": True, "vllm_kwargs": "{max_model_len: 99}", "dtype": "float32"}
+    asked = {"dtype": "float32", "trust_remote_code": True}
+    sampling = {"temperature": 0.5, "top_p": 0.9}
+    options = {"use_vllm": True, "vllm_kwargs": "{max_model_len: 99}", "model_revision": "r1", **asked, **sampling}
     assert call("one", **options) == 0
     assert call("in_other_batches", **options, batch_size=16) == 0
     assert call("by_another_seed", **options, seed=1, num_generations=3) == 0
-    asked = {"model": "model", "max_model_len": 99, "dtype": "float32"}
-    assert asked.items() <= StandIn.options.items()
+    assert StandIn.options == {"model": "model", "revision": "r1", "max_model_len": 99, **asked}
+    assert StandIn.sampling == (0.5, 0.9)
 
     samples = read_samples("one")
     assert samples["completion"].nunique() > 30
@@ -421,6 +478,24 @@ def test_samples_of_vllm_depend_on_the_seed_and_not_on_the_batch(call, engine):
     others = read_samples("by_another_seed")
     longer = others["completion"][others["length"] > 4]
     assert not set(samples["completion"]) & set(longer)
+
+
+def test_options_of_the_chat_template_are_those_of_the_evaluation(call, model, engine):
+    """This template opens no completion without. By default, vLLM gets 128 prompts at a time."""
+    tokenizer = tiny.tokenizer()
+    needs_style = "{% if add_generation_prompt and not style %}{{ raise_exception('style') }}{% endif %}"
+    tokenizer.chat_template = needs_style + CHAT
+    tokenizer.save_pretrained(model)
+    options = {"chat_template_kwargs": "{style: 1}", "conversational": True, "max_completion_length": None}
+    assert call(use_vllm=True, batch_size=None, num_generations=13, reward=None, **options) == 0
+    assert len(engine.LLM.ends) == 2
+
+
+def test_of_a_chat_a_reward_sees_messages():
+    seen = {}
+    chat = [{"role": "user", "content": "1+1="}]
+    call_reward(lambda **passed: seen.update(passed) or [0.0], {}, [chat], ["2"], ids=[[3]])
+    assert seen["completions"] == [[{"role": "assistant", "content": "2"}]]
 
 
 def test_a_column_does_not_replace_what_was_sampled():
@@ -494,16 +569,16 @@ def test_an_answer_counts_once_the_reasoning_ends(
     assert not options_of_others(caplog.text, EvalArguments)
 
 
-# --- comparison ---
+# --- files and tables ---
 
 
-def write_evaluation(folder: str, rewards: list[list[float | None]], name: str = "problems", **changes) -> None:
-    """A finished benchmark with these rewards, problem by problem."""
+def write_evaluation(folder: str, rewards: list[list[float | None]], name: str = "problems", **changes) -> dict:
+    """A finished benchmark with these rewards, problem by problem; its settings."""
     Path(folder).mkdir(exist_ok=True)
     rows = []
     for number, of_problem in enumerate(rewards):
-        row = {"prompt": f"problem {number}", "length": 1, "truncated": False}
-        rows += [{**row, "reward": reward} for reward in of_problem]
+        for i, reward in enumerate(of_problem):
+            rows.append({"prompt": f"problem {number}", "length": 10 * i + 10, "truncated": i == 2, "reward": reward})
     samples = pd.DataFrame(rows)
     samples.to_json(Path(folder, f"{name}.jsonl"), orient="records", lines=True)
     settings = {
@@ -516,6 +591,57 @@ def write_evaluation(folder: str, rewards: list[list[float | None]], name: str =
     }
     content = {"settings": settings, "versions": {"torch": folder}, "results": {}}
     Path(folder, f"{name}.json").write_text(json.dumps(content))
+    return settings
+
+
+def cells_of(printed: str) -> dict[str, list[str]]:
+    """The cells of a printed table by the first one of their row, titles and all."""
+    lines = [line for line in printed.splitlines() if line.startswith("|")]
+    rows = [re.split(r" *\| *", line)[1:-1] for line in lines]
+    return {name: cells for name, *cells in rows}
+
+
+@pytest.fixture
+def shown(capsys):
+    """Finish evaluations of three samples with these rewards, by name: what is printed of them."""
+
+    def shown(**rewards) -> str:
+        for name, of_benchmark in rewards.items():
+            settings = write_evaluation("eval", of_benchmark, name, model_name_or_path="m", top_p=0.7)
+            results_module.write_results(Path("eval"), name, settings)
+        results_module.show(Path("eval"), [*rewards])
+        return capsys.readouterr().out
+
+    return shown
+
+
+UNSCORED = [None, None, None]
+
+
+def test_the_table_of_an_evaluation(shown):
+    """Problems that could not be scored are counted, and no number is made of nothing."""
+    printed = shown(some=[UNSCORED, *[[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]] * 6], none=[UNSCORED] * 2)
+    assert printed.startswith("m, temperature 1, top-p 0.7\n")
+    cells = cells_of(printed)
+    titles = ["problems", "avg@3", "95 % interval", "pass@3", "truncated", "mean length", "unscored"]
+    assert cells["benchmark"] == titles
+    low, high = results(name="some")["interval"]
+    interval = f"{low:.3f} to {high:.3f}"
+    assert 0 < low < 1 / 6 < high < 1 / 3
+    assert cells["some"] == ["12 of 13", "0.167", interval, "0.500", "33.3%", "20", "3"]
+    assert cells["none"] == ["0 of 2", "?", "fewer than 10 prompts", "?", "33.3%", "20", "6"]
+    assert cells["average (by problems)"] == ["12 of 15", "0.167", interval, "0.500", "33.3%", "20", "9"]
+    assert results(name="some")["pass_at_k"] == pytest.approx({"1": 1 / 6, "2": 1 / 3, "3": 1 / 2})
+    assert results(name="none")["pass_at_k"] == {"1": None, "2": None, "3": None}
+
+
+def test_problems_of_two_benchmarks_with_one_prompt_are_drawn_together(shown):
+    rewards = [[float(i % 2), 0.0, 0.0] for i in range(9)]
+    cells = cells_of(shown(one=rewards, copy=rewards))
+    assert cells["average (by problems)"][:3] == ["18", "0.148", "fewer than 10 prompts"]
+
+
+# --- comparison ---
 
 
 @pytest.fixture
@@ -525,10 +651,8 @@ def compared(capsys):
     def compare(other="b"):
         code = main(["eval", "--compare", "a", other])
         printed = "".join(capsys.readouterr())
-        table = [line for line in printed.splitlines() if line.startswith("|")]
-        rows = [re.split(r" *\| *", line)[1:-1] for line in table[2:]]
-        cells_by_name = {name: cells for name, *cells in rows}
-        return code, cells_by_name, printed
+        rows = cells_of(printed)
+        return code, dict([*rows.items()][2:]), printed
 
     return compare
 
@@ -557,6 +681,24 @@ def test_a_comparison_is_paired_by_name_and_of_what_is_scored_for_both(compared)
     versions = "versions.torch was 'a' and is 'b'"
     assert f"x, from A to B: temperature was 1.0 and is 0.9; {versions}\n" in printed
     assert f"y, from A to B: num_generations was 2 and is 1; temperature was 1.0 and is 0.5; {versions}\n" in printed
+
+
+def test_problems_are_compared_whatever_text_is_around_them(compared):
+    write_evaluation("a", [[float(i % 3 == 0)] for i in range(12)])
+    write_evaluation("b", [[float(i % 2 == 0)] for i in range(12)], prompt_template="Q: {prompt}")
+    path = Path("b/problems.jsonl")
+    path.write_text(path.read_text().replace("problem ", "Q: problem "))
+    _, cells, _ = compared()
+    *numbers, interval = cells["problems"]
+    assert numbers == ["12", "0.333", "0.500", "-0.167"]
+    assert " to " in interval
+
+
+def test_an_evaluation_does_not_differ_from_itself(compared):
+    write_evaluation("a", [[float(i % 3 == 0)] for i in range(12)])
+    _, cells, printed = compared("a")
+    assert cells["problems"] == ["12", "0.333", "0.333", "0.000", "all are equal"]
+    assert "nothing is different" in printed
 
 
 def test_versions_tell_graders_apart(monkeypatch):

@@ -14,12 +14,12 @@ from delta_trl.evaluation.results import numbers
 
 
 NAN = float("nan")
-rewards_of_four = st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=4, max_size=4)
+rewards_of_four = st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0, NAN]), min_size=4, max_size=4)
 
 
 @given(st.lists(rewards_of_four, max_size=5), st.integers(1, 4))
 def test_avg_at_k_and_pass_at_k(rows, k):
-    """avg@k is the mean of problems' means, pass@k that of the shares of subsets of k samples with a right one."""
+    """avg@k is the mean of problems' means, pass@k that of shares of subsets of k samples with one of 1 or more."""
     rows = [*rows, [0.0, 1.0, 0.0, 0.0]]
     means = []
     passes = []
@@ -28,7 +28,7 @@ def test_avg_at_k_and_pass_at_k(rows, k):
         if not scored:
             continue
         means.append(np.mean(scored))
-        right = [1.0 in subset for subset in combinations(scored, k)]
+        right = [max(subset) >= 1 for subset in combinations(scored, k)]
         passes.append(np.mean(right) if right else NAN)
     rewards = np.array(rows)
     assert problem_means(rewards).mean() == pytest.approx(np.mean(means))
@@ -71,6 +71,13 @@ def test_problems_with_the_same_prompt_are_drawn_together():
     nine_prompts = [*range(9)] + [8] * 11
     interval = bootstrap_interval(pd.Series(range(20), nine_prompts))
     assert np.isnan(interval).all()
+
+
+def test_a_prompt_weighs_as_much_as_it_has_problems():
+    """One of ten has 91 problems: how often it is drawn is a binomial distribution."""
+    means = pd.Series([1.0] * 91 + [0.0] * 9, [0] * 91 + [*range(1, 10)])
+    often = scipy.stats.binom(10, 0.1).ppf(0.975)
+    assert bootstrap_interval(means) == pytest.approx((0, 91 * often / (91 * often + 10 - often)))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from scipy import stats
 
 from delta_trl.evaluation.seed_statistics import (
     POWER,
+    Paired,
     conclusion,
     holm,
     pair,
@@ -44,9 +45,21 @@ def test_one_seed_or_equal_ones_have_no_p(values, expected):
     assert t_test(values) == pytest.approx(expected, nan_ok=True)
 
 
-def test_holm_by_hand():
-    corrected = holm([0.01, 0.04, 0.03, NAN, 0.005])
-    assert corrected == pytest.approx([0.03, 0.06, 0.06, NAN, 0.02], nan_ok=True)
+@pytest.mark.parametrize(
+    ("p_values", "corrected"),
+    [
+        ([0.01, 0.04, 0.03, NAN, 0.005], [0.03, 0.06, 0.06, NAN, 0.02]),
+        ([0.6, 0.9], [1, 1]),
+        ([NAN], [NAN]),
+    ],
+)
+def test_holm_by_hand(p_values, corrected):
+    assert holm(p_values) == pytest.approx(corrected, nan_ok=True)
+
+
+@pytest.mark.parametrize(("p", "words"), [(0.0009, "< 0.001"), (0.001, "0.001"), (0.25, "0.250")])
+def test_p_in_words(p, words):
+    assert Paired("none", [0.1, 0.2], 0.15, 0.1, p).test == words
 
 
 @pytest.mark.parametrize("n", [3, 5, 20])
@@ -98,22 +111,30 @@ def test_a_conclusion_names_clear_and_unclear_differences_and_what_the_seeds_can
         "delta": [0.5, 0.6, 0.7],
         "none": [0.3, 0.41, 0.49],
         "side_mean": [0.5, 0.61, 0.68],
+        "given": [0.7, 0.81, 0.89],
+        "fipo": [0.51, 0.58, 0.7],
     }
     said = conclusion("delta", pair(values, "delta"), values)
-    assert said.startswith("delta is better than none (no token credit) by 0.200.")
-    assert "No clear difference between delta and side_mean (the same weight per side)." in said
-    assert re.search(r"With 3 seeds, a true difference of 0.0\d+ is seen in 8 of 10 comparisons.$", said)
+    assert said.startswith("delta is better than none (no token credit) by 0.200, and worse than given by 0.200.")
+    assert "No clear difference between delta and side_mean (the same weight per side), or fipo." in said
+    differences = [np.subtract(values["delta"], values[arm]) for arm in ("none", "side_mean", "given", "fipo")]
+    spread = math.sqrt(np.mean([np.var(one, ddof=1) for one in differences]))
+    seen = visible_difference(spread, 3, tests=4)
+    assert said.endswith(f"With 3 seeds, a true difference of {seen:.2g} is seen in 8 of 10 comparisons.")
 
 
-@pytest.mark.parametrize(("scale", "small"), [(1, "0.01"), (100, "5.5")])
+@pytest.mark.parametrize(("scale", "small"), [(1, "0.01"), (100, "5.5"), (-1, "0.055"), (1 / 0.75, "0.01")])
 def test_a_conclusion_tells_the_seeds_for_a_small_difference_in_the_outcomes_unit(scale, small):
     """From five seeds on. A tenth of the range, where values are no shares: here, of 0.2 to 0.75."""
     rng = np.random.default_rng(0)
     delta = np.array([0.2, 0.3, 0.4, 0.5, 0.75])
     none = rng.uniform(0.3, 0.6, 5)
-    values = {"delta": scale * delta, "none": scale * none}
+    values = {"delta": scale * delta, "none": scale * none, "fipo": scale * none[::-1]}
     said = conclusion("delta", pair(values, "delta"), values)
-    assert said.endswith(f" seeds would see one of {small} as often.")
+    differences = [np.subtract(values["delta"], values[arm]) for arm in ("none", "fipo")]
+    spread = math.sqrt(np.mean([np.var(one, ddof=1) for one in differences]))
+    seeds = seeds_to_see(float(small), spread, tests=2)
+    assert said.endswith(f"About {seeds} seeds would see one of {small} as often.")
 
 
 def test_equal_differences_are_not_tested():

@@ -1,10 +1,13 @@
 """What the runs of a comparison reached, by hand, and the page that says so."""
 
 import json
+import re
 
+import numpy as np
 import pytest
 
 from delta_trl.arguments.errors import UsageError
+from delta_trl.evaluation.seed_statistics import t_test
 from delta_trl.report import read_run
 from delta_trl.report.compare_page import OUTCOMES, outcomes_of, write_outcomes
 
@@ -16,11 +19,11 @@ EVALUATION = {"benchmarks": ["few", "many"], "options": {}, "folder": "a"}
 
 def test_outcomes_equal_those_by_hand(tmp_path):
     logged = {
-        "reward": [0.1] * 18 + [0.7, 0.9],
-        "eval_a_reward": [0.0] * 19 + [0.2],
-        "eval_b_reward": [0.0] * 19 + [0.4],
+        "reward": [0.1] * 19 + [0.7, 0.9],  # of which a tenth are three
+        "eval_a_reward": [0.0] * 20 + [0.2],
+        "eval_b_reward": [0.0] * 20 + [0.4],
     }
-    runs.write_history(tmp_path, range(1, 21), **logged)
+    runs.write_history(tmp_path, range(1, 22), **logged)
     folder = tmp_path / "benchmarks" / EVALUATION["folder"]
     folder.mkdir(parents=True)
     for name, problems, accuracy in (("few", 10, 0.5), ("many", 30, 0.1), ("not in the plan", 10, 1.0)):
@@ -33,8 +36,8 @@ def test_outcomes_equal_those_by_hand(tmp_path):
     expected = {
         "accuracy": 0.2,
         "eval_reward": 0.3,
-        "training_reward": 0.17,
-        "training_reward_at_end": 0.8,
+        "training_reward": 3.5 / 21,
+        "training_reward_at_end": 1.7 / 3,
     }
     assert found == pytest.approx(expected)
 
@@ -57,39 +60,129 @@ PLAN = {
         "dataset_name": "my/data",
         "learning_rate": 1e-5,
     },
-    "evaluation": {**EVALUATION, "benchmarks": []},
+    "evaluation": EVALUATION,
     "outcomes": ["eval_reward", "training_reward", "training_reward_at_end"],
     "primary": "eval_reward",
 }
 
 
-@pytest.fixture
-def compared(tmp_path):
-    """A comparison of six arms with three seeds, which were evaluated before training, too."""
-    for seed in PLAN["seeds"]:
-        for i, arm in enumerate(RULES):
-            at_end = 0.5 + 0.01 * i * seed
-            logged = {
-                "reward": [0.3, 0.4, 0.5],
-                "step_time": [30.0, 30.0, 30.0],
-                "eval_reward": [0.25, float("nan"), at_end],
-            }
-            runs.write_history(tmp_path / f"seed-{seed}" / arm, [0, 2, 4], **logged)
-    write_outcomes(tmp_path, PLAN, PLAN["seeds"], {})
-    return tmp_path
-
-
-def test_the_table_begins_before_training(compared):
-    text = (compared / "compare.md").read_text()
-    assert "model_name_or_path: my/model; dataset_name: my/data; seeds: 0, 1, 2\n" in text
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of all tables."""
     rows = []
     for line in text.splitlines():
         if line.startswith("|"):
             cells = line.strip("|").split("|")
             rows.append([cell.strip() for cell in cells])
+    return rows
+
+
+def train(folder):
+    """The runs of a comparison of six arms with three seeds, which were evaluated before training, too."""
+    for seed in PLAN["seeds"]:
+        for i, arm in enumerate(RULES):
+            at_end = 0.5 + 0.01 * i * seed
+            logged = {
+                "reward": [0.3, 0.4, 0.5],
+                "step_time": [30.0 + 30 * seed] * 3,
+                "eval_reward": [0.25, float("nan"), at_end],
+            }
+            runs.write_history(folder / f"seed-{seed}" / arm, [0, 2, 4], **logged)
+    return folder
+
+
+@pytest.fixture
+def trained(tmp_path):
+    return train(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = train(tmp_path_factory.mktemp("compared"))
+    write_outcomes(folder, PLAN, PLAN["seeds"], {})
+    return folder
+
+
+def test_the_table_begins_before_training(compared):
+    text = (compared / "compare.md").read_text()
+    assert "model_name_or_path: my/model; dataset_name: my/data; benchmarks: few, many; seeds: 0, 1, 2\n" in text
+    rows = rows_of(text)
     assert rows[0] == ["arm", "eval_reward", "training_reward", "training_reward_at_end", "minutes"]
     assert rows[2] == ["before training", "0.250", "", "", ""]
-    assert rows[3] == ["none", "0.500", "0.400", "0.500", "2.0"]
+    assert rows[3] == ["none", "0.500", "0.400", "0.500", "4.0"]
+
+
+def test_what_was_not_evaluated_before_training_has_no_row(trained):
+    for path in trained.glob("seed-*/*/trainer_state.json"):
+        state = json.loads(path.read_text())
+        del state["log_history"][0]["eval_reward"]
+        path.write_text(json.dumps(state))
+    rows = rows_of(write_outcomes(trained, {**PLAN, "arms": TWO, "seeds": [0]}, [0], {}))
+    assert [row[0] for row in rows[2:]] == ["none", "delta"]
+
+
+def test_differences_are_those_of_the_rule(compared):
+    """Of `shuffled`, which was 0, 0.02 and 0.04 better; its p of 0.23 is corrected for five arms."""
+    text = (compared / "compare.md").read_text()
+    rows = {row[0]: row[1:] for row in rows_of(text)}
+    mean, half, _ = t_test([0.0, -0.02, -0.04])
+    assert rows["delta - shuffled"] == [f"{mean:+.3f}", f"{mean - half:+.3f} to {mean + half:+.3f}", "1.000"]
+    assert rows["eval_reward"] == ["difference", "95 % interval, uncorrected", "p, corrected"]
+
+    content = json.loads((compared / "compare.json").read_text())
+    assert content["before"] == {"eval_reward": 0.25}
+    assert content["means"]["shuffled"]["eval_reward"] == pytest.approx(0.53)
+    assert content["reached"]["shuffled"]["eval_reward"] == pytest.approx([0.5, 0.53, 0.56])
+    of_shuffled = next(one for one in content["differences"] if one["arm"] == "shuffled")
+    assert of_shuffled["by_seed"] == pytest.approx([0.0, -0.02, -0.04])
+    assert of_shuffled["p"] == pytest.approx(1.0)
+
+
+def test_differences_lie_where_their_numbers_are(compared):
+    """On one scale: dots, intervals and the tick of 0."""
+    found = json.loads((compared / "compare.json").read_text())["differences"]
+    figure = (compared / "compare.html").read_text().split("<h2>Differences</h2>")[1]
+    [zero] = re.findall(r'<text x="([\d.]+)"[^>]*>0</text>', figure)
+    values, places = [0.0], [zero]
+    values += [value for one in found for value in one["by_seed"]]
+    places += re.findall(r'class="seed" cx="([\d.]+)"', figure)
+    for one in found:
+        values += [one["mean"] - one["half"], one["mean"] + one["half"], one["mean"]]
+    bars = r'class="interval" points="([\d.]+),\d+ ([\d.]+),\d+"/>.*?class="mean" points="([\d.]+),'
+    for ends_and_mean in re.findall(bars, figure, re.DOTALL):
+        places += ends_and_mean
+    places = np.array(places, float)
+    scale, at_0 = np.polyfit(values, places, 1)
+    assert scale > 0
+    assert places == pytest.approx(scale * np.array(values) + at_0, abs=0.2)
+
+
+TWO = {"none": {}, "delta": {}}
+LEFT_OUT = "Seed {} is left out: none failed 3 times."
+
+
+@pytest.mark.parametrize(
+    ("seeds", "left_out", "says"),
+    [
+        ([0, 2], [], "1 of 3 seeds are not finished. The test waits for them."),
+        ([2], [0], "1 of 3 seeds are not finished. The test waits for them."),
+        ([2], [0, 1], "One seed cannot tell a difference from chance."),
+        ([0, 2], [1], "Judged by eval_reward: No clear difference between delta and "),
+    ],
+)
+def test_a_comparison_is_judged_when_all_seeds_are_finished_or_left_out(trained, seeds, left_out, says):
+    reasons = {seed: LEFT_OUT.format(seed) for seed in left_out}
+    text = write_outcomes(trained, {**PLAN, "arms": TWO}, seeds, reasons)
+    content = json.loads((trained / "compare.json").read_text())
+    assert says in text
+    assert content["says"].startswith(says)
+    assert content["seeds"] == seeds
+    assert content["left_out"] == {str(seed): reason for seed, reason in reasons.items()}
+    assert ("delta - none" in text) == bool(content["differences"]) == says.startswith("Judged")
+    html = (trained / "compare.html").read_text()
+    assert re.findall(r'href="seed-(\d)/delta/report.html">seed (\d)<', html) == [(str(i), str(i)) for i in seeds]
+    for reason in reasons.values():
+        assert reason in text
+        assert reason in html
 
 
 def test_the_page_of_a_comparison_fits_a_narrow_window_and_links_its_runs(compared, open_page):

@@ -38,6 +38,7 @@ def test_all_tokens_are_there_escaped_and_in_order(pairs):
         (1.2, "a10"),
         (9.0, "a10"),
         (math.nan, ""),
+        (math.inf, ""),
     ],
 )
 def test_a_shade_grows_with_the_distance_from_the_neutral_value(coefficient, shade):
@@ -51,6 +52,8 @@ def test_a_shade_grows_with_the_distance_from_the_neutral_value(coefficient, sha
         ([1.0], 0.05),
         ([], 0.05),
         ([math.nan], 0.05),
+        ([math.inf, 1.1], 0.1),
+        ([1.0] * 979 + [1.3] * 20 + [9.0], 0.3),  # all but the largest hundredth
     ],
 )
 def test_the_largest_distance_has_the_full_shade(coefficients, full):
@@ -78,6 +81,7 @@ def test_every_shade_has_a_colour():
 def test_what_is_not_known_is_left_out():
     assert describe("coefficient", 1.2, math.log(0.5), 0.7) == "coefficient 1.200, probability 0.5, entropy 0.70"
     assert describe("coefficient", 1.2, math.log(0.99), math.nan) == "coefficient 1.200, probability 0.99"
+    assert describe("coefficient", 0.0, 0.0, 0.0) == "coefficient 0.000, probability 1, entropy 0.00"
     assert describe("coefficient", math.nan) == "coefficient not known"
     assert describe("advantage", -0.5) == "advantage -0.500"
 

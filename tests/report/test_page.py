@@ -1,6 +1,7 @@
 """The page in a real browser, and its HTML: content, values, keyboard, and hostile text."""
 
 import json
+import math
 import re
 import xml.etree.ElementTree as ET
 from html import unescape
@@ -10,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from delta_trl.evaluation.seed_statistics import Paired
 from delta_trl.report import read_run, write_report
 from delta_trl.report.completions import evenly, token_limit
-from delta_trl.report.figures import BINS, LEFT, RIGHT, WIDTH, arms_plot, coefficients_plot
+from delta_trl.report.figures import BINS, LEFT, RIGHT, WIDTH, arms_plot, coefficients_plot, differences_plot
 from delta_trl.report.heatmap import describe
 from delta_trl.report.reader import Group
 
@@ -73,7 +75,7 @@ def test_the_page_says_what_ran_and_opens_at_the_last_step(tmp_path):
         "token_credit": "DelTA()",
         "date": "2026-01-02",
         "versions": {"torch": "3"},
-        "arguments": {"learning_rate": 1e-05, "seed": 7},
+        "arguments": {"learning_rate": 0.0, "seed": 7, "loss_type": None},
     }
     (tmp_path / "training_settings.json").write_text(json.dumps(record))
 
@@ -81,7 +83,7 @@ def test_the_page_says_what_ran_and_opens_at_the_last_step(tmp_path):
 
     settings = re.search('<p id="settings">(.*)</p>', html)[1]
     text = unescape(re.sub("<.*?>", "", settings))
-    assert text == "model my/<model> · token_credit DelTA() · learning_rate 1e-05 · date 2026-01-02"
+    assert text == "model my/<model> · token_credit DelTA() · learning_rate 0.0 · date 2026-01-02"
     groups = re.findall(r'<details class="group"( open)?><summary>.*?(\d+)', html)
     assert groups == [(" open", "39"), ("", "39"), ("", "0"), ("", "0")]
 
@@ -223,6 +225,14 @@ def test_a_completion_with_its_numbers(tmp_path):
     assert re.findall(r'<details class="group" open><summary>(.*?)<', html) == [with_contrast]
 
 
+def test_a_group_with_winners_and_losers_is_open(tmp_path):
+    won = runs.completion(["a"], prompt="won")
+    both = [runs.completion(["a"], advantage, prompt="both", prompt_index=1) for advantage in (1.0, -1.0)]
+    runs.write_completions(tmp_path, [won, *both])
+    opened = re.findall(r'<details class="group" open><summary>(.*?)<', report_on(tmp_path))
+    assert opened == ["step 0 · 1 winners, 1 losers · both"]
+
+
 @pytest.fixture
 def many_groups(tmp_path):
     """30 groups at each of two steps, with long prompts."""
@@ -247,18 +257,19 @@ def test_of_many_groups_some_are_shown_evenly_and_the_page_stays_small(many_grou
     assert shown[-1] == ("0", "28")
 
 
-def test_of_one_step_all_groups_are_shown_and_completions_are_cut(many_groups, monkeypatch):
+@pytest.mark.parametrize("step", [0, 10])
+def test_of_one_step_all_groups_are_shown_and_completions_are_cut(many_groups, monkeypatch, step):
     monkeypatch.setattr("delta_trl.report.completions.MAX_TOKENS", 60)
-    html = report_on(many_groups, step=10)
+    html = report_on(many_groups, step=step)
     steps = [title.split()[1] for title in titles(html)]
-    assert steps == ["10"] * 30
+    assert steps == [str(step)] * 30
     assert len(tokens_of(html)) == 60
     assert "cut after 2 tokens" in html
     assert "recorded groups are shown" not in html
 
 
 def test_equal_completions_stand_there_once(tmp_path):
-    """Those whose credit differs do not."""
+    """Those whose credit or rewards differ do not."""
     tokens = ["7", "+", "3"]
     rows = [
         runs.completion(tokens),
@@ -267,11 +278,12 @@ def test_equal_completions_stand_there_once(tmp_path):
         runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.0]),
         runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.1]),
         runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.001]),
+        runs.completion(tokens, -1.0, rewards=[("math_reward", 0.5)]),
     ]
     runs.write_completions(tmp_path, rows)
     html = report_on(tmp_path)
-    assert headings(html) == ["Winners (3)", "Losers (3)"]
-    assert ["2 equal ones" in facts for facts in facts_of(html)] == [True, False, True, False]
+    assert headings(html) == ["Winners (3)", "Losers (4)"]
+    assert ["2 equal ones" in facts for facts in facts_of(html)] == [True, False, True, False, False]
 
 
 def groups_of(*lengths: int) -> list[Group]:
@@ -326,15 +338,17 @@ def curves(plot: ET.Element) -> np.ndarray:
 
 
 def test_points_are_where_the_numbers_are(tmp_path):
-    runs.write_history(tmp_path, [10, 20, 40], reward=[0.0, 1.0, 0.5], eval_hard_reward=[0.5, 0.5, 0.5])
+    half = {"eval_hard_reward": 0.5, "eval_reward": 0.5}
+    runs.write_history(tmp_path, [10, 20, 40], reward=[0.0, 1.0, 0.5], **half)
 
     plot = drawn(tmp_path)
 
-    ends = "training from 0 at 10 to 0.5 at 40; evaluation on hard from 0.5 at 10 to 0.5 at 40"
+    flat_ends = "from 0.5 at 10 to 0.5 at 40"
+    ends = f"training from 0 at 10 to 0.5 at 40; evaluation on hard {flat_ends}; evaluation {flat_ends}"
     assert plot.get("aria-label") == f"Reward: {ends}"
     assert labels(plot, "middle") == ["10", "15", "20", "25", "30", "35", "40"]
     assert labels(plot, "end") == ["0", "0.5", "1"]
-    curve, flat = curves(plot)
+    curve, flat, _ = curves(plot)
     assert flat[2].tolist() == curve[2].tolist()
     (x_10, x_20, x_40), (y_0, y_1, y_half) = curve.T
     assert x_10 == pytest.approx(LEFT)
@@ -363,6 +377,29 @@ def test_the_curve_of_an_arm_is_the_mean_of_its_seeds(tmp_path):
     assert np.ptp([*long.points.y, 0.5]) < 0.02  # steps are averaged
 
 
+def test_the_curve_of_an_arm_in_evaluation_is_the_mean_of_its_sets(tmp_path):
+    """Of what was evaluated, also before training; not of what else was logged."""
+    missing = float("nan")
+    logged = {"eval_a_reward": [0.0, missing, 0.4], "eval_b_reward": [0.2, missing, 0.8], "reward": 0.9}
+    runs.write_history(tmp_path, [0, 3, 6], **logged, eval_a_reward_std=5.0)
+    [line] = arms_plot({"delta": [read_run(tmp_path)]}, in_evaluation=True).lines
+    assert line.points[["x", "y"]].to_numpy() == pytest.approx(np.array([[0, 0.1], [6, 0.6]]))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "low", "high"),
+    [
+        ([Paired("none", [0.2, 0.4], 0.3, 0.5, 0.1), Paired("shuffled", [0.1, 0.1], 0.1, 0.0, math.nan)], -0.2, 0.8),
+        ([Paired("none", [0.2, 0.4], 0.3, 0.05, 0.1)], 0, 0.4),
+        ([Paired("none", [-0.2, -0.1], -0.15, 0.02, 0.1)], -0.2, 0),
+    ],
+)
+def test_a_figure_of_differences_has_room_for_0_all_seeds_and_intervals(pairs, low, high):
+    x_low, x_high = differences_plot("reward", "delta", pairs).across.pixels([low, high])
+    assert LEFT < x_low < x_high < WIDTH - RIGHT
+    assert x_high - x_low > (WIDTH - RIGHT - LEFT) / 1.2
+
+
 def test_small_changes_look_small_and_steps_are_whole_numbers(tmp_path):
     runs.write_history(tmp_path, [1, 2], reward=[0.500, 0.504])
     plot = drawn(tmp_path)
@@ -383,8 +420,11 @@ def test_coefficients_by_side_and_position():
     winners = pd.concat([first_step] * 5 + [second_step] * 15).assign(side=1)
     losers = winners.assign(side=-1, coefficient=0.9)
 
-    won, lost = coefficients_plot(pd.concat([winners, losers])).lines
+    plot = coefficients_plot(pd.concat([winners, losers]))
 
+    won, lost = plot.lines
+    assert plot.up.low < 0.9
+    assert plot.up.high > won.points.high.max()  # the band's
     in_bins = rise.reshape(24, 2).mean(axis=1)
     np.testing.assert_allclose(won.points.x, position[::2] + 0.5)
     np.testing.assert_allclose(won.points.y, in_bins + 0.5)
@@ -395,9 +435,10 @@ def test_coefficients_by_side_and_position():
 
 def test_few_coefficients_have_no_plot():
     position = np.arange(1, 49)
-    completion = pd.DataFrame({"step": 0, "position": position, "coefficient": 1.0, "side": 1})
+    completion = pd.DataFrame({"step": 0, "position": position, "coefficient": 2.0, "side": 1})
     assert coefficients_plot(pd.concat([completion] * 4)) is None
-    assert coefficients_plot(pd.concat([completion] * 5)) is not None
+    plot = coefficients_plot(pd.concat([completion] * 5))
+    assert plot.up.low < 1 < 2 < plot.up.high  # the line at 1 is there
 
 
 def agents_page(tmp_path) -> str:

@@ -68,6 +68,50 @@ def test_tokens_of_winners_and_losers(tmp_path):
     assert tokens.completion.nunique() == 2
 
 
+def test_rewards_in_evaluation_are_named_by_their_sets(tmp_path):
+    logged = [
+        "eval_reward",
+        "eval_hard_set_reward",
+        "eval_reward_std",
+        "eval_rewards/a/mean",
+        "reward",
+        "my_eval_reward",
+    ]
+    runs.write_history(tmp_path, [1], **{key: [0.5] for key in logged})
+    assert read_run(tmp_path).evaluations == {"eval_reward": "", "eval_hard_set_reward": "hard_set"}
+
+
+def test_numbers_are_those_before_dynamic_sampling_chose(tmp_path):
+    """Also if 0."""
+    chosen = {"reward": 0.5, "frac_reward_zero_std": 0.1, "credit/no_advantage": 0.2}
+    before = {"dynamic_sampling/reward_before": 0.0, "dynamic_sampling/no_contrast_before": 0.3}
+    runs.write_history(tmp_path / "chosen", [0, 1], **chosen)
+    runs.write_history(tmp_path / "sampled", [0, 1], **chosen, **before)
+    found = {}
+    for folder in ("chosen", "sampled"):
+        run = read_run(tmp_path / folder)
+        found[folder] = [run.logged(key).tolist() for key in ("reward", "frac_reward_zero_std")]
+    assert found == {"chosen": [[0.5, 0.5], [0.2, 0.2]], "sampled": [[0.0, 0.0], [0.3, 0.3]]}
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "advantages", "shaded"),
+    [
+        ([0.0, 1.5, None], [0.0, -0.75, None], "coefficient"),
+        ([1.0, -0.5, 1.0], [-0.5, 0.25, -0.5], "advantage"),  # turned round
+        ([1.0, 1.0, 1.0], [-0.5, -0.49, -0.5], "advantage"),
+    ],
+)
+def test_what_tokens_are_shaded_by(tmp_path, coefficients, advantages, shaded):
+    """All by advantages, if those of a single completion are no multiples of the response's."""
+    usual = runs.completion(["a", "b", "c"])
+    other = runs.completion(["a", "b", "c"], -0.5, coefficients=coefficients, advantages=advantages)
+    runs.write_completions(tmp_path, [usual, other])
+    run = read_run(tmp_path)
+    assert run.shaded == shaded
+    assert run.tokens.empty == (shaded == "advantage")
+
+
 def write(path, rewards):
     """A history with losses that are not finite."""
     n = len(rewards)

@@ -28,9 +28,11 @@ def test_nothing_invisible_is_left(text):
     [
         ("a\n\tb\r\x1b[31m\u202e", "a⏎\n⇥\tb␍␛[31m⟨U+202E⟩"),
         ("x" * 100_000, "x" * 63 + "… (100,000 characters)"),
+        ("x" * 64, "x" * 64),
+        ("x" * 65, "x" * 63 + "… (65 characters)"),
         ("naïve 数学 עברית 👩\u200d🔬", "naïve 数学 עברית 👩\u200d🔬"),
     ],
-    ids=["signs", "long", "letters"],
+    ids=["signs", "long", "just short enough", "just too long", "letters"],
 )
 def test_control_characters_are_shown_as_signs(text, shown):
     assert visible(text) == shown

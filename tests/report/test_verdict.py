@@ -35,6 +35,12 @@ def test_the_verdict_tells_the_first_best_and_last_mean_reward(tmp_path):
     assert said == "In training, 0.200 at step 1 → 0.600 at step 4 → 0.500 at step 28 (means of 3 logged values)."
 
 
+@pytest.mark.parametrize(("count", "of_a_mean"), [(6, 3), (30, 3), (39, 3), (40, 4), (200, 20)])
+def test_a_mean_is_of_a_tenth_or_three(tmp_path, count, of_a_mean):
+    runs.write_history(tmp_path, range(count), reward=[0.5] * count)
+    assert f"(means of {of_a_mean} logged values)" in by_rule(tmp_path)["Reward"]
+
+
 def test_of_five_rewards_nothing_is_said(tmp_path):
     assert "Reward" not in of_history(tmp_path, reward=[0.5] * 5 + [UNKNOWN] * 25)
 
@@ -47,6 +53,12 @@ def test_evaluations_come_first(tmp_path):
     assert (first, second, third) == ("Evaluation", "Evaluation on hard", "Reward")
     assert said["Evaluation"] == "0.260 at step 0 → 0.700 at step 14 → 0.600 at step 29."
     assert said["Evaluation on hard"] == "0.100 at step 0."
+
+
+def test_a_loss_in_evaluation_is_a_warning(tmp_path):
+    runs.write_history(tmp_path, [0, 5, 9], eval_reward=[0.2, 0.7, 0.3], eval_hard_reward=[0.2, 0.7, 0.6])
+    warnings = {name: warning for name, _, warning in verdict(read_run(tmp_path))}
+    assert warnings == {"Evaluation": "It was 0.700 at step 5.", "Evaluation on hard": ""}
 
 
 RISE = np.linspace(0.2, 0.8, 50).tolist()
@@ -154,7 +166,7 @@ def test_no_mismatch_is_not_named(tmp_path):
     assert "Mismatch" not in by_rule(tmp_path)
 
 
-@pytest.mark.parametrize(("share", "warns"), [(0.9, True), (0.7, False)])
+@pytest.mark.parametrize(("share", "warns"), [(0.85, True), (0.75, False)])
 def test_credit_between_the_sides_is_that_of_whole_batches(tmp_path, share, warns):
     """A step without losers counts for nothing."""
     low, high = share - 0.1, share + 0.1
@@ -209,6 +221,17 @@ def planted(count=6, effect=0.0, unlikely=0.0, **changes) -> str | None:
 )
 def test_a_planted_effect_is_named_and_nothing_else(options, expected):
     assert planted(**options) == expected
+
+
+def test_sides_are_told_apart():
+    """A kind that gets more in winners and less in losers, and one that does in losers alone."""
+    kinds = np.tile(np.arange(50) % 10, (80, 1))
+    sides = np.repeat([[1], [-1]], 40, axis=0)
+    coefficients = 1 + 0.2 * sides * (kinds == 1) + 0.1 * (sides < 0) * (kinds == 2)
+    assert named_effects(frame(kinds.astype(str), coefficients, sides)) == (
+        "more credit in winners for “1” (+0.18); "
+        "more blame in losers for “2” (+0.11); less blame in losers for “1” (-0.19)"
+    )
 
 
 def test_the_largest_effects_are_named():
