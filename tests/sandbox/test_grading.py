@@ -59,6 +59,11 @@ def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
     assert result.passed == 2
 
 
+def test_tests_that_end_early_have_not_passed(sandbox):
+    tests = parse_tests({"test_list": ["assert f(1) == 2", "import os; os._exit(0)", "assert f(2) == 3"]})
+    assert str(grade(sandbox, F, tests, stop_at_failure=False)) == "exception on test 2 of 3"
+
+
 def test_a_program_gets_two_timeouts(sandbox, monkeypatch):
     executions = []
     execute = sandbox.execute
