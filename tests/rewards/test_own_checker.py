@@ -15,6 +15,7 @@ from ..corpus import tiny
 
 
 CHECKERS = '''
+from functools import cache
 from os import execl
 from os.path import join
 
@@ -23,6 +24,7 @@ def sums_to(given, output, expected):
     one, other = map(int, output.split())
     return one + other == int(given)
 
+cached = cache(sums_to)
 def rejects(given, output, expected): return False
 def breaks(given, output, expected): return output[99]
 def forgets(given, output, expected): output == expected
@@ -94,7 +96,8 @@ def test_every_expected_output_is_checked():
         parse_tests({**PAIRS, "outputs": ["3 4", "2 3", "4 4"]})
 
 
-def test_a_checker_in_a_package(tmp_path):
+def test_a_checker_in_a_package_and_one_that_is_wrapped(tmp_path):
+    assert verdict("print(input(), 0)", {**PAIRS, "checker": "my_checkers.cached"}) == "passed 3 of 3"
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "judges.py").write_text(CHECKERS)
     assert verdict("print(input(), 0)", {**PAIRS, "checker": "my_package.judges.sums_to"}) == "passed 3 of 3"

@@ -1,6 +1,7 @@
 """The sandbox by itself: outcomes, limits, tiers, options."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -131,5 +132,6 @@ def test_refuses_other_platforms(monkeypatch):
 def test_wrong_options_are_named():
     with pytest.raises(ValueError, match="'C'"):
         Sandbox(tier="C")
-    with pytest.raises(ValueError, match="wall_seconds=0"):
-        Limits(wall_seconds=0)
+    for name, value in (("wall_seconds", 0), ("wall_seconds", math.nan), ("memory_mb", 0), ("memory_mb", -1)):
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            Limits(**{name: value})
