@@ -88,6 +88,7 @@ class P:
     def __len__(self): return self.x
     def __iter__(self): return iter(range(self.x))
     def __str__(self): return f'P({self.x})'
+    def __repr__(self): return f'<{self.x}>'
     def __eq__(self, o): return True
     def __hash__(self): return 0
     def __lt__(self, o): return True
