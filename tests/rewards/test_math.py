@@ -89,7 +89,7 @@ def test_an_outage_is_no_reward(monkeypatch):
     "end", ["</s>", "<eos>", " <end_of_turn>\n", "<|im_end|><|endoftext|>", "<|eot_id|>\n<eos>", ""]
 )
 def test_special_tokens_at_the_end_are_no_answer(end):
-    assert math_reward([f"The answer is $x<4${end}"], ["x<4"]) == [1.0]
+    assert math_reward([f"After </s> nothing ends. The answer is $x<4${end}"], ["x<4"]) == [1.0]
 
 
 def test_the_longest_answer():
