@@ -50,6 +50,8 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("So:\n```\na = 1", "a = 1"),
         ("\u200b```python\na\n```", "a\n"),
         ("```pytest\na\n```\n```\nb\n```", "b\n"),
+        ("```python\na\n   ```\nOutput:\n```\n3\n```", "a\n"),
+        ("```python\na\n```\n</think>\n```python\nb\n```\n</think>\nc = 1", "\nc = 1"),
     ],
 )
 def test_program_of_a_completion(completion, program):
@@ -60,7 +62,7 @@ SOLUTION = "```python\ndef sq(n):\n    return n * n\n```\nThen:\n```python\n"
 READER = "```python\nn = int(input())\nprint(n * n)\n```\nThen:\n```python\n"
 SQUARES = [
     {"fn_name": "sq", "inputs": [[2]], "outputs": [4]},
-    {"test_list": ["assert sq(2) == 4"]},
+    {"test_list": ["assert abs(sq(2)) == 4"]},
     {"test": "def check(candidate):\n    assert candidate(2) == 4", "entry_point": "sq"},
     {"test": "from solution import sq\ndef test_a(): assert sq(2) == 4"},
 ]
@@ -76,7 +78,7 @@ SQUARES = [
         "from solution import sq",
         "result = sq(2)\nresult",
         "$ python solution.py",
-        "def test_sq():\n    assert sq(2) == 4",
+        "def test_a():\n    assert sq(2) == 4",
         "def sq(n): ...",
         "def sq(n: int) -> int:\n    # to be written\n    pass",
         'from math import prod\n\n@cache\ndef sq(\n    n: int = (2),\n):\n    """A "square"."""',
@@ -87,6 +89,28 @@ SQUARES = [
 def test_the_program_is_what_defines_what_the_tests_ask_for(example):
     completions = [f"{SOLUTION}{example}\n```"] * 4 + [f"{READER}{example}\n```"]
     assert code_reward(completions, [*SQUARES, {"inputs": ["2"], "outputs": ["4"]}]) == [1.0] * 5
+
+
+FROM_2_AND_3 = {"inputs": ["2", "3"], "outputs": ["4", "9"]}
+
+
+@pytest.mark.parametrize(
+    ("program", "tests"),
+    [
+        ("async def sq(n): return n * n", {"test": "import asyncio\nassert asyncio.run(sq(2)) == 4"}),
+        ("class Square: area = 4", {"test": "assert Square().area == 4"}),
+        ("class Solution:\n    def sq(self, n): return n * n", {**SQUARES[2], "entry_point": "Solution().sq"}),
+        ("sq: object = lambda n: n * n", SQUARES[0]),
+        ("def sq(n): return n * n", {"test_setup_code": "four = sq(2)", "test_list": ["assert four == 4"]}),
+        ("import sys\nfor line in sys.stdin: sys.stdout.write(str(int(line) ** 2))", FROM_2_AND_3),
+        ("import fileinput\nfor line in fileinput.input(): print(int(line) ** 2)", FROM_2_AND_3),
+        ("print(int(open(0).read()) ** 2)", FROM_2_AND_3),
+        ("import os\nos.write(1, b'%d' % int(os.read(0, 9)) ** 2)", FROM_2_AND_3),
+    ],
+)
+def test_ways_to_define_and_to_read_and_write(program, tests):
+    completion = f"```python\n{program}\n```\nWhat else prints a square:\n```python\nprint(4)\n```"
+    assert code_reward([completion], [tests]) == [1.0]
 
 
 def test_the_last_definition_counts_and_an_unmarked_one_does_too():
@@ -110,6 +134,7 @@ BODY = "    return n * n\n"
         ("```python\ndef sq(n):\n", BODY + "```", 1.0),
         ("Explain it.\n```python\ndef sq(n):\n    return n * n\n```\n", "```python\nprint(sq(2))\n```", 0.0),
         ("Square it.\n[BEGIN]\n", f"def sq(n):\n{BODY}[DONE]\n\nNow cube it.", 1.0),
+        ("Square it.", f"[BEGIN]\ndef sq(n):\n{BODY}[DONE]", 1.0),
         ("Square it.", f"[PYTHON]\ndef sq(n):\n{BODY}[/PYTHON]<|im_end|>", 1.0),
         ("def sq(n):\n", f"```python\n{BODY}```", 1.0),
         ("def sq(n):\n", BODY + "</s>", 1.0),
@@ -138,6 +163,7 @@ def test_rewards_and_verdicts():
         (RIGHT, ADD, 1.0, "passed 2 of 2"),
         ([{"role": "assistant", "content": RIGHT}], json.dumps(ADD), 1.0, "passed 2 of 2"),
         ("```python\nprint(3)\n```", ADD, 0.0, "wrong answer on test 2 of 2"),
+        ("[print(sum(map(int, input().split())))]", ADD, 1.0, "passed 2 of 2"),
         ("", ADD, 0.0, "no Python program"),
         ("Add both, of course.", ADD, 0.0, "no Python program"),
         ("x = 1\nprint(", ADD, 0.0, "SyntaxError in line 2 on test 1 of 2"),
@@ -146,6 +172,14 @@ def test_rewards_and_verdicts():
         ("```\nx = 1\nf = (\n```", {"test": "assert f(1)"}, 0.0, "SyntaxError in line 2 on test 1 of 1"),
         ("It is f.", {"test": "assert f(1)"}, 0.0, "no Python program"),
         ("```python\neval('(')\n```", ADD, 0.0, "exception on test 1 of 2"),
+        ("def f(x): raise MemoryError", {"test": "assert f(1)"}, 0.0, "memory on test 1 of 1"),
+        ("def f(x): return 1", {"test_list": ["assert f(1)", "assert f(0) == 0"]}, 0.0, "wrong answer on test 2 of 2"),
+        (
+            "def f(x): return 1",
+            {"test": "assert f(lambda: 1)"},
+            0.0,
+            "tests that hand over their own objects on test 1 of 1",
+        ),
         (RIGHT, {"inputs": []}, None, "unusable tests"),
         (RIGHT, {"test": "import no_such_module\nassert f(1)"}, None, "unusable tests"),
     ]
@@ -165,13 +199,25 @@ def test_partial_credit_counts_functions_and_cases():
     assert reward(completions, [ADD, suite]) == [0.5, pytest.approx(2 / 3)]
 
 
+def test_options_reach_the_sandbox():
+    slow, large = ["import time; time.sleep(0.5); print(1)"], ["x = bytearray(300 << 20); print(1)"]
+    tests = [{"inputs": [""], "outputs": ["1"]}]
+    assert CodeReward(memory_mb=200)(slow, tests) == CodeReward()(large, tests) == [1.0]
+    assert CodeReward(timeout=0.3)(slow, tests) == CodeReward(memory_mb=200)(large, tests) == [0.0]
+    assert CodeReward(workers=3).sandbox.workers == 3
+
+
 def test_a_prompt_may_open_the_block_or_the_reasoning():
     cases = [
         ("Print 1.\n```python\n", "print(1)\n```\nIt prints 1.", 1.0),
         ("1.\n<think>\n", "```python\nprint(1)\n```", 0.0),
     ]
     prompts, completions, expected = map(list, zip(*cases, strict=True))
-    assert code_reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected
+    tests = [{"inputs": [""], "outputs": ["1"]}] * 2
+    assert code_reward(completions, tests, prompts=prompts) == expected
+    completions = ["```python\nprint(1)\n```", "```python\nprint(2)\n```</think>print(1)"]
+    assert code_reward(completions, tests) == [1.0, 1.0]
+    assert CodeReward(reasoning_opened=True)(completions, tests) == [0.0, 1.0]
 
 
 def run_here(request: dict) -> bytes:
@@ -232,6 +278,23 @@ def test_remote_server(server, caplog):
     Fusion.failures = 0
     assert r"busy\x1b[2J" in caplog.text  # what a server says does not act on the terminal
     assert "\x1b" not in caplog.text
+
+
+def test_a_remote_server_gets_the_limits_and_says_what_ended_a_program(server, monkeypatch):
+    requests, logged = [], {}
+    slow = {"status": "Failed", "run_result": {"status": "TimeLimitExceeded", "return_code": None, "stdout": "3\n"}}
+    failed = {"status": "Failed", "run_result": {"status": "Finished", "return_code": 1, "stdout": "3\n"}}
+
+    def answer(request):
+        requests.append(request)
+        return json.dumps(slow if "slow" in request["code"] else failed).encode()
+
+    monkeypatch.setattr(Fusion, "answer", answer)
+    reward = CodeReward(timeout=2.5, memory_mb=77, remote_url=f"{server}/")
+    assert reward(["slow = 1", "x = 1"], [ADD, ADD], log_extra=logged.__setitem__) == [0.0, 0.0]
+    assert logged["code_verdict"] == ["timeout on test 1 of 2", "exception on test 1 of 2"]
+    for request in requests:
+        assert (request["run_timeout"], request["memory_limit_MB"], request["stdin"]) == (2.5, 77, "1 2")
 
 
 VALUES = st.one_of(

@@ -58,11 +58,43 @@ def test_parts_of_messages():
     ]
     answer = {"role": "assistant", "content": parts}
     nothing = {"content": None}
-    assert math_reward([[answer], [nothing]], ["4", "4"]) == [1.0, 0.0]
+    calls = {"role": "assistant", "tool_calls": []}
+    assert math_reward([[answer], [nothing], [calls], []], ["4"] * 4) == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_zero_is_a_gold():
     assert math_reward([r"\boxed{0}", r"\boxed{1}"] * 2, [0, 0, 0.0, 0.0]) == [1.0, 0.0] * 2
+
+
+def test_missing_golds():
+    """However a column writes them. An answer in the same words is not right."""
+    golds = [None, "", " \n", "None", "nan", "NaN", "N/A", "n/a", "null", "<NA>", float("nan")]
+    answers = [rf"\boxed{{{gold}}}" for gold in golds]
+    assert math_reward(answers, golds) == [None] * len(golds)
+
+
+def test_an_outage_is_no_reward(monkeypatch):
+    """Not 0: that would teach."""
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    columns, metrics = {}, {}
+    reward = MathReward(num_workers=3)  # which nobody else has started
+    hooks = {"log_extra": columns.__setitem__, "log_metric": metrics.__setitem__}
+    assert reward([r"\boxed{1}", r"\boxed{2}", "?"], ["1", "1", "1"], **hooks) == [None] * 3
+    assert columns["verdict"] == ["not checked"] * 3
+    assert metrics["math_reward/not_checked"] == 1.0
+    assert metrics["math_reward/unusable_gold"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "end", ["</s>", "<eos>", " <end_of_turn>\n", "<|im_end|><|endoftext|>", "<|eot_id|>\n<eos>", ""]
+)
+def test_special_tokens_at_the_end_are_no_answer(end):
+    assert math_reward([f"After </s> nothing ends. The answer is $x<4${end}"], ["x<4"]) == [1.0]
+
+
+def test_the_longest_answer():
+    answers = [rf"\boxed{{5{' ' * (length - 2)}.}}" for length in (1000, 1001)]
+    assert math_reward(answers, ["5", "5"]) == [1.0, 0.0]
 
 
 def test_a_comma_in_brackets_is_not_of_thousands():
@@ -153,5 +185,8 @@ def test_reasoning_that_the_chat_template_opens():
     opened = get_reward("math_reward", reasoning_opened=True)
     assert not_opened(completions, ["A"] * 3, prompts=prompts) == [1.0, 1.0, 1.0]
     assert opened(completions, ["A"] * 3, prompts=prompts) == [0.0, 1.0, 1.0]
-    parsed = {"role": "assistant", "reasoning_content": "Maybe B.", "content": r"\boxed{A}"}
-    assert opened([[parsed]], ["A"]) == [1.0]
+    for parsed_as in ("reasoning_content", "thinking"):
+        parsed = {"role": "assistant", parsed_as: "Maybe B.", "content": r"\boxed{A}"}
+        assert opened([[parsed]], ["A"]) == [1.0]
+    mixed = [completions[0], completions[1], [parsed], [{"role": "assistant", "content": completions[0]}]]
+    assert opened(mixed, ["A"] * 4) == [0.0, 1.0, 1.0, 0.0]

@@ -9,12 +9,13 @@ import pytest
 from delta_trl.cli import main
 from delta_trl.rewards import code_reward
 from delta_trl.sandbox import TestsError, parse_tests
-from delta_trl.sandbox.own_checker import warn_of_exception
+from delta_trl.sandbox.own_checker import CheckerError, warn_of_exception
 
 from ..corpus import tiny
 
 
 CHECKERS = '''
+from functools import cache
 from os import execl
 from os.path import join
 
@@ -23,6 +24,7 @@ def sums_to(given, output, expected):
     one, other = map(int, output.split())
     return one + other == int(given)
 
+cached = cache(sums_to)
 def rejects(given, output, expected): return False
 def breaks(given, output, expected): return output[99]
 def forgets(given, output, expected): output == expected
@@ -86,6 +88,19 @@ def test_a_wrong_checker_ends_the_run_before_it_begins(tmp_path, capsys, checker
     recipe = tiny.recipe(tmp_path, reward_funcs=["code_reward"])
     assert main(["train", "--config", recipe, "--dry_run"]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_every_expected_output_is_checked():
+    """Not the first one alone."""
+    with pytest.raises(CheckerError, match="does not accept the input '9' with the expected output '4 4'"):
+        parse_tests({**PAIRS, "outputs": ["3 4", "2 3", "4 4"]})
+
+
+def test_a_checker_in_a_package_and_one_that_is_wrapped(tmp_path):
+    assert verdict("print(input(), 0)", {**PAIRS, "checker": "my_checkers.cached"}) == "passed 3 of 3"
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "judges.py").write_text(CHECKERS)
+    assert verdict("print(input(), 0)", {**PAIRS, "checker": "my_package.judges.sums_to"}) == "passed 3 of 3"
 
 
 OTHERS = ["os.execl", "my_checkers.execl", "my_checkers.join", "subprocess.getoutput", "json.loads"]

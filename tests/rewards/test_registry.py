@@ -3,6 +3,7 @@ import pickle
 import pytest
 
 from delta_trl.rewards import REWARDS, CodeReward, MathReward, get_reward
+from delta_trl.rewards.registry import with_names
 from delta_trl.sandbox import Limits, RemoteSandbox
 
 from ..documented import defaults
@@ -42,6 +43,7 @@ def test_a_wrong_name_or_option_is_refused_with_the_right_one(name, options, mes
 def test_users_own_function_from_the_current_directory(tmp_path, monkeypatch):
     (tmp_path / "users_rewards.py").write_text(
         "def short(completions, limit=3, **kwargs):\n    return [float(len(c) <= limit) for c in completions]\n"
+        "LIMIT = 3\n"
         "class Short:\n    def __init__(self, limit): self.limit = limit\n"
         "    def __call__(self, completions, **kwargs): return [float(len(c) <= self.limit) for c in completions]\n"
     )
@@ -51,4 +53,20 @@ def test_users_own_function_from_the_current_directory(tmp_path, monkeypatch):
     bound = get_reward("users_rewards.short", limit=4)
     assert bound(completions=["ab", "abcd"]) == [1.0, 1.0]
     assert pickle.loads(pickle.dumps(bound)).__name__ == "short"
+    assert get_reward("users_rewards.short", limit=0)(completions=["", "a"]) == [1.0, 0.0]
     assert get_reward("users_rewards.Short", limit=1)(completions=["ab"]) == [0.0]
+    with pytest.raises(ValueError, match="missing a required argument: 'limit'"):
+        get_reward("users_rewards.Short")
+    with pytest.raises(ValueError, match=r"'users_rewards\.LIMIT' is 3: expected a function"):
+        get_reward("users_rewards.LIMIT")
+
+
+def test_names_in_place_of_functions():
+    """As a trainer takes them: one, or a list in its order. Other texts are names of reward models."""
+    mine = len
+    named = with_names(["some/model", "math_reward", mine, "think_format_reward"])
+    assert named[::2] == ["some/model", mine]
+    assert [reward.__name__ for reward in named[1::2]] == ["math_reward", "think_format_reward"]
+    assert with_names("code_reward").__name__ == "code_reward"
+    assert with_names("some/model") == "some/model"
+    assert with_names(mine) is mine

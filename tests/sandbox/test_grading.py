@@ -59,6 +59,11 @@ def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
     assert result.passed == 2
 
 
+def test_tests_that_end_early_have_not_passed(sandbox):
+    tests = parse_tests({"test_list": ["assert f(1) == 2", "import os; os._exit(0)", "assert f(2) == 3"]})
+    assert str(grade(sandbox, F, tests, stop_at_failure=False)) == "exception on test 2 of 3"
+
+
 def test_a_program_gets_two_timeouts(sandbox, monkeypatch):
     executions = []
     execute = sandbox.execute
@@ -83,6 +88,7 @@ class P:
     def __len__(self): return self.x
     def __iter__(self): return iter(range(self.x))
     def __str__(self): return f'P({self.x})'
+    def __repr__(self): return f'<{self.x}>'
     def __eq__(self, o): return True
     def __hash__(self): return 0
     def __lt__(self, o): return True

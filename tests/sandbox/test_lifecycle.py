@@ -121,6 +121,7 @@ def test_what_a_program_leaves_is_tidied_up():
             assert len(result.reports) == 3
         reads = {"kind": "stdin", "code": "import sys; print(sys.stdin.read())", "inputs": ["longer", "short"]}
         assert sandbox.execute([reads], Limits()).stdout == b"longer\nshort\n"
-        sandbox.run(code)
+        for _ in range(2):
+            assert sandbox.run(code).stdout == b"[] 1000\n"
         assert family(sandbox) == processes
         assert [process.num_fds() for process in processes] == files

@@ -41,9 +41,8 @@ def test_what_a_trainer_passes_on():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("limit", "value"), [("RLIMIT_NPROC", 50), ("RLIMIT_NOFILE", 64)])
-def test_an_inherited_limit_is_named(monkeypatch, limit, value):
-    assert Limits().lowered() is None
+@pytest.mark.parametrize(("limit", "needed"), [("RLIMIT_NPROC", 64), ("RLIMIT_NOFILE", 128)])
+def test_an_inherited_limit_is_named(monkeypatch, limit, needed):
     real = resource.getrlimit
     lowered = getattr(resource, limit)
 
@@ -51,7 +50,10 @@ def test_an_inherited_limit_is_named(monkeypatch, limit, value):
         return (value, value) if kind == lowered else real(kind)
 
     monkeypatch.setattr(resource, "getrlimit", getrlimit)
-    with pytest.raises(SandboxUnavailableError, match=f"{limit} of this process is {value}"):
+    value = needed
+    assert Limits().lowered() is None
+    value = needed - 1
+    with pytest.raises(SandboxUnavailableError, match=f"{limit} of this process is {value}, .* need {needed}"):
         Sandbox(workers=1).run("")
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delta_trl.sandbox.jail import pytest_names
@@ -21,6 +21,7 @@ TOLERANCES = st.fixed_dictionaries(
 )
 
 
+@example(1 + 5e-7, 1, {"abs": 1e-9})  # then no relative one
 @given(VALUES, VALUES, TOLERANCES)
 def test_approx(actual, expected, tolerances):
     theirs = actual == pytest.approx(expected, **tolerances)
@@ -73,6 +74,15 @@ def test_parametrize():
 
     check()
     assert seen == [(1, 2, 5), (1, 2, 6), (3, 4, 5), (3, 4, 6)]
+
+    @pytest_names.parametrize("pair", [(1, 2)])
+    def check_pair(pair):
+        seen.append(pair)
+
+    check_pair()
+    assert seen[-1] == (1, 2)
+    with pytest.raises(ValueError, match="shorter"):
+        pytest_names.parametrize("a, b, c", [(1, 2)])(check)()
 
     @pytest_names.parametrize(["a"], [(0,)])
     def fails(a):

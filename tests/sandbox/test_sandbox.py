@@ -1,6 +1,7 @@
 """The sandbox by itself: outcomes, limits, tiers, options."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from delta_trl.rewards.code import get_sandbox
-from delta_trl.sandbox import Limits, Outcome, Result, Sandbox, SandboxUnavailableError, local
+from delta_trl.sandbox import Limits, Outcome, Result, Sandbox, SandboxUnavailableError, grade, local, parse_tests
 from delta_trl.sandbox.limits import OUTPUT_BYTES
 from delta_trl.sandbox.worker import TierError
 
@@ -27,6 +28,24 @@ def test_the_host_reads_the_end_of_errors_and_one_report_for_each_case(sandbox):
     result = sandbox.run("import os, sys\nos.write(3, b'0\\n' * 1000)\nsys.stderr.write('a' * 5000 + 'end')")
     assert result.stderr == b"a" * 4093 + b"end"
     assert result.reports == (b"0",)
+
+
+def test_a_sandbox_has_limits_of_its_own(tier):
+    """For what brings none."""
+    tests = parse_tests({"inputs": ["1", "2"], "outputs": ["1", "2"]})
+    program = "x = bytearray(200 << 20); print(input())"
+    with Sandbox(Limits(memory_mb=100), workers=1, tier=tier) as sandbox:
+        assert sandbox.run(program, "1").outcome is Outcome.MEMORY
+        assert str(grade(sandbox, program, tests)) == "memory on test 1 of 2"
+        assert str(grade(sandbox, program, tests, Limits())) == "passed 2 of 2"
+
+
+@pytest.mark.parametrize(("processes", "workers"), [("", 6), ("2", 3), ("4", 1), ("100", 1)])
+def test_the_processes_of_a_launcher_share_the_processors(monkeypatch, processes, workers):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+    assert Sandbox().workers == workers
+    assert Sandbox(workers=5).workers == 5
 
 
 def test_sets_have_the_same_order_in_every_run(sandbox):
@@ -113,5 +132,6 @@ def test_refuses_other_platforms(monkeypatch):
 def test_wrong_options_are_named():
     with pytest.raises(ValueError, match="'C'"):
         Sandbox(tier="C")
-    with pytest.raises(ValueError, match="wall_seconds=0"):
-        Limits(wall_seconds=0)
+    for name, value in (("wall_seconds", 0), ("wall_seconds", math.nan), ("memory_mb", 0), ("memory_mb", -1)):
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            Limits(**{name: value})

@@ -21,6 +21,7 @@ from .values import (
     Collection,
     Equation,
     Expression,
+    Number,
     Quantity,
     Readings,
     RealSet,
@@ -324,9 +325,11 @@ def _read_value(text: str) -> Readings:
     if before:
         return read(f"{rest} {after}")
     value, written = split_unit(text)
-    if unit := parse_unit(written):
-        return (Quantity(read_term(value), *unit),)
     in_symbols = _read_symbols(text)
+    if unit := parse_unit(written):
+        quantity = Quantity(read_term(value), *unit)
+        # `5\mu\text{ m}` is 5 micrometres, too
+        return (quantity,) if isinstance(quantity.value, Number) else (quantity, *in_symbols)
     if after:
         return (*read(rest), *in_symbols)
     return in_symbols if is_wordy(text) else (Expression(text), *in_symbols)

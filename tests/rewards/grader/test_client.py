@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 
+from delta_trl.rewards import MathReward
 from delta_trl.rewards.grader import client, process
 from delta_trl.rewards.grader.client import GraderProcess, check_answers
 from delta_trl.sandbox.pool import WorkerPool
@@ -16,12 +17,13 @@ from delta_trl.sandbox.pool import WorkerPool
 from ...sandbox.test_lifecycle import wait_until
 
 
-# A gold or an answer that is this word never ends, ends the process, has it killed, or takes 2 GiB.
+# A gold or an answer that is this word never ends, raises, ends the process, has it killed, or takes 2 GiB.
 FAULTS = """\
 import os
 from delta_trl.rewards.grader import comparison
 def judge(gold, answer, judge=comparison.judge):
     while "hangs" in (gold, answer): pass
+    if "raises" in (gold, answer): raise ValueError
     if answer == "crashes": os._exit(3)
     if (answer or "").startswith("killed"): os.kill(os.getpid(), 9)
     return bytearray(1 << 31) if "large" in (gold, answer) else judge(gold, answer)
@@ -108,6 +110,28 @@ def test_memory_is_bounded(pool, caplog):
     assert run(pool, *pairs) == ["memory", "unusable gold", "right", "crash"]
     assert all(worker.reusable for worker in pool.idle)
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "reward", "verdict", "metric"),
+    [
+        ("1", "raises", 0.0, "error: ValueError", "failed_checks"),
+        ("raises", "1", None, "unusable gold", "unusable_gold"),
+        ("1", "crashes", 0.0, "crash", "failed_checks"),
+        pytest.param("1", "large", 0.0, "memory", "failed_checks", marks=pytest.mark.processes),
+        pytest.param("1", "hangs", 0.0, "timeout", "timeouts", marks=pytest.mark.processes),
+    ],
+)
+def test_what_a_reward_logs_of_a_failed_check(pool, monkeypatch, gold, answer, reward, verdict, metric):
+    """Beside a right answer. The gold alone decides about None."""
+    monkeypatch.setattr("delta_trl.rewards.math.get_pool", lambda size: pool)
+    columns, metrics = {}, {}
+    hooks = {"log_extra": columns.__setitem__, "log_metric": metrics.__setitem__}
+    completions = [rf"\boxed{{{text}}}" for text in (answer, 2)]
+    assert MathReward()(completions, [gold, "2"], **hooks) == [reward, 1.0]
+    assert columns["verdict"] == [verdict, "right"]
+    assert {name for name, share in metrics.items() if share} == {f"math_reward/{metric}"}
+    assert metrics[f"math_reward/{metric}"] == 0.5
 
 
 @pytest.mark.parametrize(
