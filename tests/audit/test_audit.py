@@ -200,8 +200,11 @@ def test_public_data_is_audited(model, tmp_path):
     assert audit(tmp_path, model, code, steps, rules=["delta"]) == 0
 
     signs = {"humanevalpack": set(), "processbench_gsm8k": set()}
+    prompts = {"humanevalpack": [], "processbench_gsm8k": []}
     for line in lines(tmp_path):
         signs[line["benchmark"]].add(np.sign(line["advantage"]))
+        prompts[line["benchmark"]].append(line["prompt"])
+    assert not any(prompt in prompts["humanevalpack"] for prompt in prompts["processbench_gsm8k"])
     assert signs["humanevalpack"]
     # with one completion of a problem, the rollout batch is the group
     assert signs["processbench_gsm8k"] == {1, -1}

@@ -83,6 +83,12 @@ def test_what_lacks_its_end_has_its_last_character_marked():
     assert differing("return a", "return a + b") == [(7, 8)]
 
 
+def test_of_long_texts_only_what_differs_is_marked():
+    text = "".join(f"x{i} = {i}\n" for i in range(40))
+    other = f"{text[:100]}?{text[101:]}"
+    assert differing(text, other) == [(100, 101)]
+
+
 OWN_ROW = {
     "prompt": "1+1=",
     "completion": "it is 3",

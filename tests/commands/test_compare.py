@@ -159,7 +159,10 @@ def test_all_models_are_evaluated_with_the_same_options(call):
         assert run.results == [run.folder / "benchmarks" / part / f"{name}.json" for name in ("train", "other")]
 
 
-def test_a_seed_is_finished_with_all_results_of_all_arms(tmp_path):
+@pytest.mark.parametrize(
+    "files", [("a.json", "trainer_state.json", "b.json"), ("b.json", "trainer_state.json", "a.json")]
+)
+def test_a_seed_is_finished_with_all_results_of_all_arms(tmp_path, files):
     runs = []
     for seed, arm in (1, "none"), (1, "delta"), (0, "none"), (0, "delta"):
         folder = tmp_path / f"seed-{seed}" / arm
@@ -167,7 +170,7 @@ def test_a_seed_is_finished_with_all_results_of_all_arms(tmp_path):
         runs.append(SeedRun(seed, arm, folder, train=[], evaluate=[], results=results))
     for run in runs:
         run.folder.mkdir(parents=True)
-        for name in ("a.json", "trainer_state.json", "b.json"):
+        for name in files:
             assert not run.is_finished
             assert run.seed not in finished_seeds(runs)
             (run.folder / name).write_text('{"global_step": 2}')

@@ -168,6 +168,15 @@ def test_a_chat_is_recorded_as_the_model_reads_it(tmp_path):
     assert "DelTA(" in (tmp_path / "report.html").read_text()
 
 
+def test_what_does_not_fit_is_named_by_its_line(tmp_path, capsys):
+    """Of the file, whatever the order of the prompts."""
+    other = {**PAIR[0], "prompt": "2+2="}
+    unknown = {**other, "token_ids": [10**6], "turns": [1]}
+    data = write(tmp_path, [other, *PAIR, unknown])
+    assert explain(model_name_or_path=MODEL, data=data, output_dir=tmp_path) == 2
+    assert f"{data}, line 4, does not fit" in capsys.readouterr().err
+
+
 def test_a_completion_beyond_the_context_is_warned_of(tmp_path, caplog):
     """With rotary positions the model reads it."""
     tiny.save(tmp_path / "model", max_position_embeddings=16)

@@ -220,6 +220,13 @@ def test_a_prompt_may_open_the_block_or_the_reasoning():
     assert CodeReward(reasoning_opened=True)(completions, tests) == [0.0, 1.0]
 
 
+def test_only_a_last_message_of_the_assistant_is_continued():
+    begun = {"role": "assistant", "content": "```python\ndef f(x):\n    return x\n"}
+    prompts = [[begun], [begun, {"role": "user", "content": "Go on."}]]
+    tests = [{"test_list": ["assert f(1) == 1"]}] * 2
+    assert code_reward(["y = 1\n```"] * 2, tests, prompts=prompts) == [1.0, 0.0]
+
+
 def run_here(request: dict) -> bytes:
     """What SandboxFusion answers, from the local sandbox."""
     result = code_reward.sandbox.run(request["code"], request["stdin"])

@@ -1,3 +1,4 @@
+import unicodedata
 from decimal import Decimal
 from fractions import Fraction
 
@@ -5,6 +6,9 @@ import numpy as np
 import pytest
 
 from delta_trl.rewards import MathReward, code_reward, get_reward, math_reward
+from delta_trl.rewards.reasoning import told_of_reasoning
+
+from ..corpus import tiny
 
 
 def test_a_math_reward_logs_answers_and_golds():
@@ -172,6 +176,24 @@ def test_reasoning_that_the_prompt_opens():
     users_words = [{"role": "user", "content": "<think>"}]
     for names in ("Reason inside <think>, then answer.", users_words):
         assert scores(names) == [1.0, 1.0]
+
+
+def test_mixed_numbers_with_fractions_of_unicode():
+    fractions = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+    golds = [str(2 + Fraction(unicodedata.numeric(character)).limit_denominator(10)) for character in fractions]
+    answers = [rf"\boxed{{2{character}}}" for character in fractions]
+    assert math_reward(answers, golds) == [1.0] * len(golds)
+
+
+def test_a_reward_that_asks_is_told_what_the_chat_template_opens():
+    """Its copy. One that was told by its user stays as it is."""
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{{ messages[0].content }}<think>\n"
+    rewards = [get_reward("math_reward", reasoning_opened=opened) for opened in (None, False, True)]
+    told = told_of_reasoning(rewards, [{"role": "user", "content": "1+1?"}], tokenizer, None)
+    assert [reward.reasoning_opened for reward in told] == [True, False, True]
+    assert told[1:] == rewards[1:]
+    assert rewards[0].reasoning_opened is None
 
 
 def test_reasoning_that_the_chat_template_opens():

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 from transformers import GenerationConfig
 
 from delta_trl.scoring.prompts import end_tokens, prompt_ids, stop_tokens
@@ -40,6 +41,10 @@ def test_chats_end_also_where_the_template_ends_a_message(declared, ends):
     tokenizer.add_special_tokens({"additional_special_tokens": [tokenizer.convert_ids_to_tokens(3)]})
     turn_end, of_another = tokenizer.convert_ids_to_tokens([3, 4])
     tokenizer.chat_template = f"{of_another}{{% for m in messages %}}{{{{ m.content }}}}{turn_end}{{% endfor %}}"
+    beginning = (tokenizer.eos_token, tokenizer.eos_token_id)  # which many tokenizers put before a text
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{beginning[0]} $A", special_tokens=[beginning]
+    )
     config = GenerationConfig(eos_token_id=declared)
     assert end_tokens(tokenizer, config, chats=True) == ends
     assert end_tokens(tokenizer, None, chats=True) == [1, 3]

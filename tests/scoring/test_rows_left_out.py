@@ -9,6 +9,7 @@ from torch.nn.utils import parameters_to_vector
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.credit import Given
 from delta_trl.scoring.rollout import SCORED
 from delta_trl.scoring.rows import loss_reads_all_rows, prompts_stay_together, rows_of_loss
 
@@ -230,12 +231,20 @@ def test_all_rows_run_where_trls_loss_is_patched(make_trainer, monkeypatch):
 
 
 def test_rows_left_out_have_a_ratio_of_1(make_trainer, monkeypatch):
-    """TRL's losses multiply it by an advantage of 0: it must be finite however unlikely the tokens are."""
+    """
+    Those of groups without contrast, which are not scored either, and those that a rule gives no credit. TRL's losses
+    multiply it by an advantage of 0: it must be finite however unlikely the tokens are.
+    """
+
+    def none_of_odd_rows(completion_ids, **columns):
+        return [[0.0] * len(ids) if row % 2 else None for row, ids in enumerate(completion_ids)]
+
     seen = losses(monkeypatch)
-    run(make_trainer, Plain, max_steps=2)
+    rule = {"token_credit": Given(none_of_odd_rows), "config_class": DeltaGRPOConfig}
+    run(make_trainer, DeltaGRPOTrainer, max_steps=2, **rule)
     log_ratios, advantages = seen[1]  # of the policy that has moved
-    trains = advantages != 0
-    assert 0 < trains.sum() < len(trains)
+    trains = advantages.any(dim=1)
+    assert 0 < trains.sum() < len(trains) / 2
     assert log_ratios[trains].any()
     assert not log_ratios[~trains].any()
 

@@ -103,6 +103,16 @@ def test_tokens_get_the_weights_of_the_source_but_for_a_tools(make_trainer, roll
     assert normalised.tolist() == pytest.approx(with_mean_1)
 
 
+def test_nothing_is_read_of_a_completion_that_the_loss_masks():
+    """Say because it is cut off. What the source says of it is no mistake."""
+    whole = tokens_of(2)
+    mask = torch.tensor([[1] * 6, [0] * 6])
+    tokens = Tokens(mask, mask, whole.advantages[:2], policy=whole.policy, groups=torch.tensor([0, 0]))
+    credit = Given(lambda **_: [[0.5] * 6, [1.0]]).of_rollout(tokens)
+    assert credit.weights.tolist() == [0.5] * 6
+    assert credit.metrics["mismatched_completions"] == 0
+
+
 def test_spans_of_a_source_by_its_path():
     by_path = Given("tests.trainer.test_given.halves", outside=0.0)
     credit = by_path.of_rollout(tokens_of(1))

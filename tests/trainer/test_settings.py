@@ -1,11 +1,13 @@
 """The record of what a run was started with, and what a run that goes on says about it."""
 
 import json
+import pickle
 
 import pytest
 from accelerate import PartialState
 
 from delta_trl import __version__
+from delta_trl.arguments.credit import CreditArguments
 from delta_trl.files import SETTINGS, write_json
 from delta_trl.trainer.settings import as_json, warn_of_changes
 
@@ -57,6 +59,16 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     text = json.dumps(record)
     assert "hf_secret" not in text
     assert tiny.dataset()["prompt"][0] not in text, "prompts are recorded as a hash"
+
+
+def test_saving_arguments_changes_none_in_use():
+    def source(**columns):
+        """A local function, which cannot be pickled."""
+
+    args = CreditArguments("given", {"source": source})
+    saved = pickle.loads(pickle.dumps(args))
+    assert saved.token_credit_kwargs == {"source": repr(source)}
+    assert args.token_credit_kwargs == {"source": source}
 
 
 def test_objects_without_a_text_are_the_same_in_every_process():
