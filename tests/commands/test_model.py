@@ -76,6 +76,15 @@ def test_templates_without_an_end(tmp_path, template):
     assert turn_end(save_tokenizer(tmp_path, chat_template=template)) is None
 
 
+def test_a_turn_ends_as_the_options_of_the_template_say(tmp_path):
+    template = QWEN3_BASE["tokenizer_config"]["chat_template"]
+    needs_style = "{% if not style %}{{ raise_exception('style') }}{% endif %}"
+    tokenizer = save_tokenizer(tmp_path, chat_template=needs_style + template)
+    args = config(tmp_path, chat_template_kwargs={"style": 1})
+    ends = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
+    assert end_turns(args, ModelArguments(model_name_or_path=str(tmp_path))) == ends
+
+
 @pytest.mark.parametrize(
     ("options", "dtype"),
     [

@@ -481,9 +481,9 @@ def test_samples_of_vllm_depend_on_the_seed_and_not_on_the_batch(call, engine):
 
 
 def test_options_of_the_chat_template_are_those_of_the_evaluation(call, model, engine):
-    """This template opens no completion without. By default, vLLM gets 128 prompts at a time."""
+    """This template makes no text without. By default, vLLM gets 128 prompts at a time."""
     tokenizer = tiny.tokenizer()
-    needs_style = "{% if add_generation_prompt and not style %}{{ raise_exception('style') }}{% endif %}"
+    needs_style = "{% if not style %}{{ raise_exception('style') }}{% endif %}"
     tokenizer.chat_template = needs_style + CHAT
     tokenizer.save_pretrained(model)
     options = {"chat_template_kwargs": "{style: 1}", "conversational": True, "max_completion_length": None}
