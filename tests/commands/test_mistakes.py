@@ -93,6 +93,7 @@ MY_REWARDS = """
 def near(completions, solutions=None, scale=1, **kwargs): ...
 number = 3
 pair = (near, near)
+listed = [near]
 """
 
 
@@ -240,7 +241,7 @@ def test_an_error_of_a_user_s_module_says_where(folder, call):
 
 def test_the_plan_of_epochs_and_of_tools(call):
     """Each batch takes 2 of 16 prompts. A path names a tool, or several."""
-    tools = "--tools my_rewards.near my_rewards.pair --environment_factory my_rewards.near"
+    tools = "--tools my_rewards.pair my_rewards.listed --environment_factory my_rewards.near"
     _, printed = call(f"--max_steps=-1 --num_train_epochs 1.5 {tools}", "--dry_run")
     for line in (
         "length           1.5 epochs of 8 rollout batches",

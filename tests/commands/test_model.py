@@ -95,7 +95,10 @@ def test_a_turn_ends_as_the_options_of_the_template_say(tmp_path):
 )
 def test_the_type_of_the_weights_is_the_recipe_s(tmp_path, options, dtype):
     """`model_init_kwargs` take precedence, as in TRL."""
-    assert build(*parse_recipe(["--config", tiny.recipe(tmp_path, **options)])).model.dtype == dtype
+    recipe = tiny.recipe(tmp_path, attn_implementation="eager", **options)
+    model = build(*parse_recipe(["--config", recipe])).model
+    assert model.dtype == dtype
+    assert model.config._attn_implementation == "eager"
 
 
 def now() -> str:

@@ -367,6 +367,7 @@ def test_tokens_that_only_an_adapter_has(model):
 
 def test_an_adapter_of_another_model_is_named(model, caplog):
     """By its base's path, which is then corrected: it is saved with the model that it was trained on."""
+    tiny.model(vocab_size=64).save_pretrained(model)
     config = LoraConfig(r=2, target_modules=["q_proj"], base_model_name_or_path="elsewhere")
     adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model), config)
     adapted.peft_config["default"].base_model_name_or_path = "elsewhere"
@@ -375,6 +376,7 @@ def test_an_adapter_of_another_model_is_named(model, caplog):
     loaded = ModelArguments(**names, use_cpu=True).model()
     assert "'adapter' was trained on 'elsewhere', and is loaded on 'model'" in caplog.text
     assert loaded.peft_config["default"].base_model_name_or_path == "model"
+    assert loaded.get_input_embeddings().num_embeddings == 64  # more than its tokenizer has tokens, as many models
 
 
 # --- what is finished is not done again ---
@@ -639,6 +641,7 @@ def test_problems_of_two_benchmarks_with_one_prompt_are_drawn_together(shown):
     rewards = [[float(i % 2), 0.0, 0.0] for i in range(9)]
     cells = cells_of(shown(one=rewards, copy=rewards))
     assert cells["average (by problems)"][:3] == ["18", "0.148", "fewer than 10 prompts"]
+    assert "average" not in shown(one=rewards)
 
 
 # --- comparison ---
@@ -687,7 +690,7 @@ def test_problems_are_compared_whatever_text_is_around_them(compared):
     write_evaluation("a", [[float(i % 3 == 0)] for i in range(12)])
     write_evaluation("b", [[float(i % 2 == 0)] for i in range(12)], prompt_template="Q: {prompt}")
     path = Path("b/problems.jsonl")
-    path.write_text(path.read_text().replace("problem ", "Q: problem "))
+    path.write_text(path.read_text().replace("problem ", "Q:\u2028problem "))
     _, cells, _ = compared()
     *numbers, interval = cells["problems"]
     assert numbers == ["12", "0.333", "0.500", "-0.167"]

@@ -15,6 +15,7 @@ from transformers import (
     LlamaConfig,
     MarianConfig,
     Qwen3_5TextConfig,
+    Qwen3Config,
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -34,6 +35,11 @@ def falcon() -> FalconConfig:
     return FalconConfig(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=False)
 
 
+def few_tokens() -> Qwen3Config:
+    """Of a model of bases or amino acids, say."""
+    return Qwen3Config(**{**tiny.SIZES, "vocab_size": 7}, head_dim=8)
+
+
 def layout_of(make_trainer, model, **options) -> str | None:
     trainer = make_trainer(model, **TRIMMED, **options)
     trainer.layouts.look()
@@ -48,10 +54,11 @@ def layout_of(make_trainer, model, **options) -> str | None:
         (mistral, PACKED),
         (lambda: long_rope(4096), PACKED),
         (opt, PACKED),
+        (few_tokens, PACKED),
         (falcon, LEFT),
         (cpmant, None),
     ],
-    ids=["qwen3", "windows", "longrope", "opt", "falcon", "cpmant"],
+    ids=["qwen3", "windows", "longrope", "opt", "few tokens", "falcon", "cpmant"],
 )
 def test_bfloat16_hides_nothing(make_trainer, config, layout, kind):
     """Random models as they are initialised: what they compute otherwise is smaller than bfloat16's rounding."""
@@ -248,6 +255,15 @@ def test_models_are_compared_in_training_and_left_as_they_were(make_trainer):
     before = [buffer.clone() for buffer in model.buffers()]
     assert layout_of(make_trainer, model.train()) is None
     assert all(map(torch.equal, model.buffers(), before))
+
+
+def test_a_comparison_takes_no_random_number_from_the_run(make_trainer):
+    """Where dropout draws some, too."""
+    trainer = make_trainer(followed_by(nn.Dropout(0.1)), **TRIMMED)
+    trainer.model.train()
+    before = torch.get_rng_state()
+    trainer.layouts.look()
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_real_rows_confirm_the_layout_before_they_are_scored(make_trainer, caplog):

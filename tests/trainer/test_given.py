@@ -3,6 +3,7 @@
 import asyncio
 import math
 import os
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -197,6 +198,11 @@ def test_unusable_weights_end_the_run_with_their_place(returned, message):
         Given(lambda **_: returned).of_rollout(tokens_of())
 
 
+def test_a_source_without_a_name_of_its_own_is_named():
+    with pytest.raises(TokenCreditError, match=r"source=functools\.partial.*: returned <class 'NoneType'>"):
+        Given(partial(lambda **_: None)).of_rollout(tokens_of())
+
+
 @pytest.mark.parametrize(
     ("short", "weight", "share"),
     [
@@ -336,7 +342,8 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
 
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = qwen3_chat_template
-    data = Dataset.from_dict({"kind": ["new"] * 16, "completion_ids": [0] * 16})  # TRL leaves such columns out
+    names_of_trl = ("completion", "completion_ids")  # it leaves such columns out
+    data = Dataset.from_dict({"kind": ["new"] * 16, **dict.fromkeys(names_of_trl, [0] * 16)})
     options = {
         "environment_factory": Game,
         "processing_class": tokenizer,
