@@ -199,9 +199,10 @@ def test_the_model_before_training_is_evaluated_once(tmp_path):
 def test_a_folder_keeps_its_comparison(tmp_path):
     """What is evaluated may change."""
     plan = {"seeds": [0], "settings": {"beta": 0}, "evaluation": {"benchmarks": ["a"]}, "primary": "accuracy"}
+    plan["outcomes"] = ["accuracy"]
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(plan))
-    plan |= {"evaluation": {"benchmarks": ["b"]}, "primary": "eval_reward"}
+    plan |= {"evaluation": {"benchmarks": ["b"]}, "primary": "eval_reward", "outcomes": ["eval_reward"]}
     begin(tmp_path, plan, [])
     assert read(file) == plan
     for changed, named in ({"seeds": [0, 1]}, "seeds was"), ({"settings": {"beta": None}}, "settings.beta was 0"):
@@ -279,6 +280,16 @@ def test_mistakes_are_named_before_anything_runs(words, name, recipe, capsys):
     assert line.startswith("delta-trl: error: ")
     assert name in line
     assert sorted(Path().rglob("*")) == before
+
+
+def test_without_a_whole_seed_nothing_can_be_compared(recipe):
+    words = ["--config", recipe, "--launcher", "false", "--seeds", "2"]
+    folder, plan, *_ = read_call(words)
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps(plan))
+    seeds = [rf"Seed {seed} is left out: none failed 3 times\." for seed in (0, 1)]
+    with pytest.raises(SystemExit, match=rf"Nothing can be compared\. {' '.join(seeds)}$"):
+        main(["compare", *words])
 
 
 @pytest.mark.processes

@@ -107,6 +107,7 @@ def folder(tmp_path_factory):
     tiny.recipe(folder, "modelless", model_name_or_path=None, dataset_name="train.jsonl")
     tiny.recipe(folder, "half", model_name_or_path="model", dataset_name="train.jsonl", num_generations=2.5)
     tiny.recipe(folder, "text", model_name_or_path="model", dataset_name="train.jsonl", generation_kwargs="top_k=5")
+    tiny.recipe(folder, "endless", model_name_or_path="model", dataset_name="train.jsonl", max_completion_length=None)
     (folder / "latin.yaml").write_bytes("output_dir: über".encode("latin-1"))
     (folder / "odd.yaml").write_text("max_steps: [1")
     rows = {
@@ -251,6 +252,12 @@ def test_the_plan_of_epochs_and_of_tools(call):
         assert f"{line}\n" in printed
 
 
+def test_the_plan_of_steps_that_take_several_rollout_batches(call):
+    _, printed = call("--max_steps 3 --gradient_accumulation_steps 4 --steps_per_generation 2", "--dry_run")
+    assert "optimiser steps  0.5 per rollout batch, 32 completions each\n" in printed
+    assert "length           3 optimiser steps, 6 rollout batches\n" in printed
+
+
 WARNINGS = {
     "--top_p 0.7": "top_p=0.7",
     "--model_name_or_path away/model": "away/model: not on this machine",
@@ -285,6 +292,7 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--eval_strategy steps --eval_steps 1 --eval_dataset_name one.jsonl --per_device_eval_batch_size 4",
         "--reward_funcs math_reward --reward_kwargs {math_reward:\x1fnull}",
         "--gradient_checkpointing_kwargs {use_reentrant:\x1ffalse}",
+        "--config endless.yaml",
     ],
 )
 def test_right_calls_pass_the_dry_run(call, words):

@@ -707,7 +707,8 @@ def test_an_evaluation_does_not_differ_from_itself(compared):
 def test_versions_tell_graders_apart(monkeypatch):
     monkeypatch.setattr(results_module, "__file__", str(Path("evaluation/results.py").resolve()))
     before = results_module.versions()
-    assert before["math-verify"] == version("math-verify")
+    packages = ("delta-trl", "torch", "transformers", "math-verify", "latex2sympy2_extended", "sympy")
+    assert {name: before[name] for name in packages} == {name: version(name) for name in packages}
     for room in ("rewards", "sandbox"):
         Path(room).mkdir()
         Path(room, "code.py").write_text("# edited\n")
@@ -732,19 +733,21 @@ def test_other_problems_or_rewards_are_not_compared(compared, second, message):
 
 
 @pytest.mark.parametrize(
-    ("damaged", "lines"),
+    ("damaged", "change"),
     [
-        ("problems.jsonl", 4),
-        ("problems.json", 0),
+        ("problems.jsonl", lambda text: "\n".join(text.splitlines()[:4])),
+        ("problems.jsonl", lambda text: text.replace("reward", "score")),
+        ("problems.json", lambda text: ""),
+        ("problems.json", lambda text: "{}"),
+        ("problems.json", lambda text: "[]"),
     ],
 )
-def test_a_damaged_file_is_named(compared, damaged, lines):
+def test_a_damaged_file_is_named(compared, damaged, change):
     """Also one that lacks the samples of a whole problem."""
     for folder in ("a", "b"):
         write_evaluation(folder, [[1.0, 0.0]] * 3)
     path = Path("b", damaged)
-    kept = path.read_text().splitlines()[:lines]
-    path.write_text("\n".join(kept))
+    path.write_text(change(path.read_text()))
     code, _, printed = compared()
     assert code == 2
     assert f"{path} is not a file of an evaluation" in printed

@@ -257,15 +257,6 @@ def test_models_are_compared_in_training_and_left_as_they_were(make_trainer):
     assert all(map(torch.equal, model.buffers(), before))
 
 
-def test_a_comparison_takes_no_random_number_from_the_run(make_trainer):
-    """Where dropout draws some, too."""
-    trainer = make_trainer(followed_by(nn.Dropout(0.1)), **TRIMMED)
-    trainer.model.train()
-    before = torch.get_rng_state()
-    trainer.layouts.look()
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_real_rows_confirm_the_layout_before_they_are_scored(make_trainer, caplog):
     """Here, what is wrong begins beyond the columns of the short rows."""
     weights = []

@@ -46,7 +46,9 @@ def test_spaces_before_marks_stay():
     tokenizer = TOKENIZERS["words"]
     ids = tokenizer.convert_tokens_to_ids(["▁the", "▁", ",", "▁", "'", "s"])
     assert tokenizer.decode(ids) == "the,'s"
-    assert TokenTexts(tokenizer).of_sequence(ids) == ["the", " ", ",", " ", "'", "s"]
+    texts = TokenTexts(tokenizer)
+    assert texts.of_sequence(ids) == ["the", " ", ",", " ", "'", "s"]
+    assert texts.decode(ids) == "the , 's"
 
 
 def test_a_character_of_several_tokens_is_with_the_last():

@@ -161,16 +161,21 @@ def test_older_checkpoints_go_and_the_push_comes_when_the_new_one_is_whole(make_
     """What an earlier run left in its folder, under DeepSpeed for example, could be taken for a part of it."""
     folder = tmp_path / "run"
     (folder / "checkpoint-1" / "global_step1").mkdir(parents=True)
-    trainer = make_trainer(**EVERY_STEP, max_steps=3, save_total_limit=1, use_adaptive_entropy=True)
+    trainer = make_trainer(**EVERY_STEP, max_steps=4, save_total_limit=1, use_adaptive_entropy=True)
     whole = []
+    save_model = trainer.save_model
 
     def push(checkpoint):
         whole.append([step for step, path in checkpoints(folder).items() if missing_part(path) is None])
         assert not (folder / "checkpoint-1" / "global_step1").exists()
-        if checkpoint.endswith("checkpoint-3"):
+
+    def save(output_dir, **options):
+        if output_dir.endswith("checkpoint-4"):
             raise KeyboardInterrupt
+        save_model(output_dir, **options)
 
     trainer._push_from_checkpoint = push
+    trainer.save_model = save
     trainer.args.push_to_hub = True
     with pytest.raises(KeyboardInterrupt):
         trainer.train()

@@ -353,7 +353,7 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
     rollout(make_trainer(token_credit=Given(source), mask_truncated_completions=True, **options))
     assert rewards_see.keys() - source_sees.keys() == {"log_extra", "log_metric"}
     assert source_sees.keys() - rewards_see.keys() == {"turns"}
-    for name in ("completions", "prompts", "completion_ids", "kind", "environments"):
+    for name in ("completions", "prompts", "completion_ids", "kind", "environments", "trainer_state"):
         assert source_sees[name] == rewards_see[name]
     last_message = source_sees["prompts"][0][-1]
     assert last_message["content"] == " Observation."
