@@ -436,6 +436,26 @@ def test_attention_may_change_after_the_first_step(make_trainer, rollout, attent
     rollout(trainer)
 
 
+def test_a_layer_may_take_another_mask_later(make_trainer, rollout, caplog):
+    """Rows that were packed run again as TRL's, and from now on all rows."""
+    later = False
+
+    def with_own_mask(module, args, inputs):
+        if later and inputs["attention_mask"] is not None:
+            inputs["attention_mask"] = inputs["attention_mask"].clone()
+        return args, inputs
+
+    model = sharp()
+    model.model.layers[1].self_attn.register_forward_pre_hook(with_own_mask, with_kwargs=True)
+    trainer = make_trainer(model, Compared, **RAGGED)
+    rollout(trainer)
+    assert trainer.layouts.current == PACKED
+    later = True
+    rollout(trainer)
+    assert trainer.layouts.current is None
+    assert caplog.text.count("packed rows miss an attention layer") == 1
+
+
 class LeavesReasoningOut:
     """Every second token of a completion is not in the loss."""
 

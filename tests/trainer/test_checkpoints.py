@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from pickle import UnpicklingError
 
 import pytest
 from datasets import Dataset
@@ -37,6 +38,13 @@ class Part:
 
     def load_state_dict(self, state):
         pass
+
+
+class OfObjects(Part):
+    """Whose state is no tensor or plain value."""
+
+    def state_dict(self):
+        return {"part": self}
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +189,13 @@ def test_older_checkpoints_go_and_the_push_comes_when_the_new_one_is_whole(make_
         trainer.train()
     assert whole == [[1], [1, 2], [2, 3]]
     assert (trainer.args.save_total_limit, trainer.args.push_to_hub) == (1, True)
+
+
+def test_a_state_that_cannot_be_read_back_is_an_error_at_once(make_trainer):
+    trainer = make_trainer(**EVERY_STEP, max_steps=1)
+    trainer.checkpoint_parts.append(OfObjects())
+    with pytest.raises(UnpicklingError, match="OfObjects"):
+        trainer.train()
 
 
 def test_what_an_earlier_run_left_behind_goes_first(make_trainer, trainer, tmp_path):
