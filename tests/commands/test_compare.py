@@ -287,7 +287,7 @@ def test_without_a_whole_seed_nothing_can_be_compared(recipe):
     folder, plan, *_ = read_call(words)
     folder.mkdir()
     (folder / "plan.json").write_text(json.dumps(plan))
-    seeds = [rf"Seed {seed} is left out: none failed 3 times\." for seed in (0, 1)]
+    seeds = [rf"Seed {seed} is left out: none failed 3 times\." for seed in plan["seeds"]]
     with pytest.raises(SystemExit, match=rf"Nothing can be compared\. {' '.join(seeds)}$"):
         main(["compare", *words])
 
