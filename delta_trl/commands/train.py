@@ -139,7 +139,7 @@ def end_turns(args: GRPOConfig, source: ModelArguments) -> list[int] | None:
     tokenizer = source.tokenizer()
     declared = source.generation_config()
     declared_ends = end_tokens(tokenizer, declared)
-    ids = end_tokens(tokenizer, declared, chats=True)
+    ids = end_tokens(tokenizer, declared, chats=True, chat_template_kwargs=args.chat_template_kwargs)
     if ids == declared_ends or stop_tokens(args):
         return None
     end = ids[-1]

@@ -79,7 +79,7 @@ def samples(
     total = len(rows) * k
     size = args.batch_size or (128 if args.use_vllm else 16)
     are_chats = not isinstance(rows[0]["prompt"], str)
-    end = end_tokens(tokenizer, args.generation_config(), are_chats)
+    end = end_tokens(tokenizer, args.generation_config(), are_chats, args.chat_template_kwargs)
     for start in tqdm(range(0, total, size), unit="batch"):
         places = range(start, min(start + size, total))
         columns = rows[[place // k for place in places]]

@@ -31,7 +31,10 @@ def _as_list(tokens: int | list[int] | None) -> list[int]:
 
 
 def end_tokens(
-    tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None, chats: bool = False
+    tokenizer: PreTrainedTokenizerBase,
+    generation_config: GenerationConfig | None,
+    chats: bool = False,
+    chat_template_kwargs: dict | None = None,
 ) -> list[int]:
     """
     The tokens that end a completion, as in TRL's trainers: the tokenizer's and those that the model declares; with
@@ -41,17 +44,17 @@ def end_tokens(
     if generation_config:
         ends += _as_list(generation_config.eos_token_id)
     if chats:
-        ends += _as_list(turn_end(tokenizer))
+        ends += _as_list(turn_end(tokenizer, chat_template_kwargs))
     return list(dict.fromkeys(ends))
 
 
-def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
+def turn_end(tokenizer: PreTrainedTokenizerBase, chat_template_kwargs: dict | None = None) -> int | None:
     """The special token with which the chat template ends the assistant's message; `None` without one."""
     if tokenizer.chat_template is None:
         return None
     reply = "a reply that no template has"
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": reply}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    text = tokenizer.apply_chat_template(messages, tokenize=False, **(chat_template_kwargs or {}))
     _, separator, rest = text.rpartition(reply)
     first = tokenizer(rest, add_special_tokens=False).input_ids[:1]
     if separator and set(first) & set(tokenizer.all_special_ids):

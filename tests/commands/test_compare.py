@@ -108,8 +108,13 @@ def test_the_best_evidence_is_the_primary_outcome(words, primary, recipe):
 OF_EVERY_RUN = (
     "--seed 7 --seeds 2 --arms delta side_mean --output_dir mine --token_credit_kwargs {lambda_max:\x1f1.5} "
     "--resume_from_checkpoint false --push_to_hub true --hub_token hf_secret --benchmarks train.jsonl other.jsonl "
-    "--eval_reward tests.corpus.tiny.reward_letters --eval_column_mapping {solution:\x1fanswer} --eval_temperature 0"
+    "--eval_reward tests.corpus.tiny.reward_letters --eval_dataset_format tests.commands.test_compare.as_it_is "
+    "--eval_column_mapping {solution:\x1fanswer} --eval_temperature 0"
 )
+
+
+def as_it_is(row: dict) -> dict:
+    return row
 
 
 @pytest.fixture
@@ -154,6 +159,7 @@ def test_all_models_are_evaluated_with_the_same_options(call):
         assert Path(args.model_name_or_path).name == run.folder.name
         assert Path(args.output_dir) == run.results[0].parent
         assert (args.temperature, args.column_mapping) == (0, {"solution": "answer"})
+        assert args.dataset_format == "tests.commands.test_compare.as_it_is"
         assert (args.benchmarks, args.use_cpu) == (["train.jsonl", "other.jsonl"], True)  # the recipe's
     for run in runs:
         assert run.results == [run.folder / "benchmarks" / part / f"{name}.json" for name in ("train", "other")]
@@ -170,6 +176,8 @@ def test_a_seed_is_finished_with_all_results_of_all_arms(tmp_path, files):
         runs.append(SeedRun(seed, arm, folder, train=[], evaluate=[], results=results))
     for run in runs:
         run.folder.mkdir(parents=True)
+        (run.folder / "trainer_state.json").write_text("{")  # cut off
+        assert not run.is_trained
         for name in files:
             assert not run.is_finished
             assert run.seed not in finished_seeds(runs)
@@ -194,9 +202,10 @@ def test_the_model_before_training_is_evaluated_once(tmp_path):
 def test_a_folder_keeps_its_comparison(tmp_path):
     """What is evaluated may change."""
     plan = {"seeds": [0], "settings": {"beta": 0}, "evaluation": {"benchmarks": ["a"]}, "primary": "accuracy"}
+    plan["outcomes"] = ["accuracy"]
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(plan))
-    plan |= {"evaluation": {"benchmarks": ["b"]}, "primary": "eval_reward"}
+    plan |= {"evaluation": {"benchmarks": ["b"]}, "primary": "eval_reward", "outcomes": ["eval_reward"]}
     begin(tmp_path, plan, [])
     assert read(file) == plan
     for changed, named in ({"seeds": [0, 1]}, "seeds was"), ({"settings": {"beta": None}}, "settings.beta was 0"):
@@ -215,7 +224,8 @@ def test_a_folder_keeps_its_comparison(tmp_path):
 )
 def test_a_run_is_tried_three_times_from_what_is_whole(tmp_path, is_whole, is_trained, done):
     """Its training fails, and then it is not evaluated. What is trained is evaluated only."""
-    folder, result, log = tmp_path / "seed-0" / "none", tmp_path / "a.json", tmp_path / "log"
+    arm = "delta:lambda_max=1.5"
+    folder, result, log = tmp_path / "seed-0" / arm, tmp_path / "a.json", tmp_path / "log"
     checkpoint = folder / "checkpoint-1"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model").write_text("weights")
@@ -225,9 +235,10 @@ def test_a_run_is_tried_three_times_from_what_is_whole(tmp_path, is_whole, is_tr
         (folder / "trainer_state.json").write_text('{"global_step": 2}')
     train = f"if [ -e {checkpoint} ]; then echo train from a checkpoint; else echo train; fi >> {log}; exit 1"
     evaluate = f"echo evaluate >> {log}; touch {result}"
-    run = SeedRun(0, "none", folder, ["sh", "-c", train], ["sh", "-c", evaluate], [result])
+    run = SeedRun(0, arm, folder, ["sh", "-c", train], ["sh", "-c", evaluate], [result])
     assert execute(run) is is_trained
     assert log.read_text().splitlines() == done
+    assert [path.name for path in folder.parent.glob("*.log")] == [f"{arm}.log"]
 
 
 def test_the_model_before_training_has_its_adapter(recipe):
@@ -272,6 +283,16 @@ def test_mistakes_are_named_before_anything_runs(words, name, recipe, capsys):
     assert line.startswith("delta-trl: error: ")
     assert name in line
     assert sorted(Path().rglob("*")) == before
+
+
+def test_without_a_whole_seed_nothing_can_be_compared(recipe):
+    words = ["--config", recipe, "--launcher", "false", "--seeds", "2"]
+    folder, plan, *_ = read_call(words)
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps(plan))
+    seeds = [rf"Seed {seed} is left out: none failed 3 times\." for seed in plan["seeds"]]
+    with pytest.raises(SystemExit, match=rf"Nothing can be compared\. {' '.join(seeds)}$"):
+        main(["compare", *words])
 
 
 @pytest.mark.processes

@@ -93,6 +93,7 @@ MY_REWARDS = """
 def near(completions, solutions=None, scale=1, **kwargs): ...
 number = 3
 pair = (near, near)
+listed = [near]
 """
 
 
@@ -106,6 +107,7 @@ def folder(tmp_path_factory):
     tiny.recipe(folder, "modelless", model_name_or_path=None, dataset_name="train.jsonl")
     tiny.recipe(folder, "half", model_name_or_path="model", dataset_name="train.jsonl", num_generations=2.5)
     tiny.recipe(folder, "text", model_name_or_path="model", dataset_name="train.jsonl", generation_kwargs="top_k=5")
+    tiny.recipe(folder, "endless", model_name_or_path="model", dataset_name="train.jsonl", max_completion_length=None)
     (folder / "latin.yaml").write_bytes("output_dir: über".encode("latin-1"))
     (folder / "odd.yaml").write_text("max_steps: [1")
     rows = {
@@ -240,7 +242,7 @@ def test_an_error_of_a_user_s_module_says_where(folder, call):
 
 def test_the_plan_of_epochs_and_of_tools(call):
     """Each batch takes 2 of 16 prompts. A path names a tool, or several."""
-    tools = "--tools my_rewards.near my_rewards.pair --environment_factory my_rewards.near"
+    tools = "--tools my_rewards.pair my_rewards.listed --environment_factory my_rewards.near"
     _, printed = call(f"--max_steps=-1 --num_train_epochs 1.5 {tools}", "--dry_run")
     for line in (
         "length           1.5 epochs of 8 rollout batches",
@@ -248,6 +250,12 @@ def test_the_plan_of_epochs_and_of_tools(call):
         "environments     my_rewards.near",
     ):
         assert f"{line}\n" in printed
+
+
+def test_the_plan_of_steps_that_take_several_rollout_batches(call):
+    _, printed = call("--max_steps 3 --gradient_accumulation_steps 4 --steps_per_generation 2", "--dry_run")
+    assert "optimiser steps  0.5 per rollout batch, 32 completions each\n" in printed
+    assert "length           3 optimiser steps, 6 rollout batches\n" in printed
 
 
 WARNINGS = {
@@ -284,6 +292,7 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--eval_strategy steps --eval_steps 1 --eval_dataset_name one.jsonl --per_device_eval_batch_size 4",
         "--reward_funcs math_reward --reward_kwargs {math_reward:\x1fnull}",
         "--gradient_checkpointing_kwargs {use_reentrant:\x1ffalse}",
+        "--config endless.yaml",
     ],
 )
 def test_right_calls_pass_the_dry_run(call, words):

@@ -76,6 +76,15 @@ def test_templates_without_an_end(tmp_path, template):
     assert turn_end(save_tokenizer(tmp_path, chat_template=template)) is None
 
 
+def test_a_turn_ends_as_the_options_of_the_template_say(tmp_path):
+    template = QWEN3_BASE["tokenizer_config"]["chat_template"]
+    needs_style = "{% if not style %}{{ raise_exception('style') }}{% endif %}"
+    tokenizer = save_tokenizer(tmp_path, chat_template=needs_style + template)
+    args = config(tmp_path, chat_template_kwargs={"style": 1})
+    ends = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
+    assert end_turns(args, ModelArguments(model_name_or_path=str(tmp_path))) == ends
+
+
 @pytest.mark.parametrize(
     ("options", "dtype"),
     [
@@ -86,7 +95,10 @@ def test_templates_without_an_end(tmp_path, template):
 )
 def test_the_type_of_the_weights_is_the_recipe_s(tmp_path, options, dtype):
     """`model_init_kwargs` take precedence, as in TRL."""
-    assert build(*parse_recipe(["--config", tiny.recipe(tmp_path, **options)])).model.dtype == dtype
+    recipe = tiny.recipe(tmp_path, attn_implementation="eager", **options)
+    model = build(*parse_recipe(["--config", recipe])).model
+    assert model.dtype == dtype
+    assert model.config._attn_implementation == "eager"
 
 
 def now() -> str:

@@ -7,7 +7,7 @@ from accelerate import PartialState
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
-from delta_trl.commands.folder import resume_from
+from delta_trl.commands.folder import refuse_another_run, resume_from
 from delta_trl.commands.train import saved_model
 from delta_trl.files import finish_checkpoint
 
@@ -54,6 +54,14 @@ def test_a_finished_run_or_a_model_is_never_written_over(tmp_path, name):
             resume_from(given, str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["trainer_state.json", "config.json", "training_settings.json", "checkpoint-7"])
+def test_what_is_no_run_is_not_mixed_with_one(tmp_path, name):
+    refuse_another_run(tmp_path)
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=f"a run or a model \\({name}\\)"):
+        refuse_another_run(tmp_path)
+
+
 @pytest.mark.parametrize(
     "weights", ["model.safetensors", "model-00001-of-00002.safetensors", "adapter_model.safetensors"]
 )
@@ -98,6 +106,7 @@ def test_the_best_checkpoint_is_kept(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert f"Best checkpoint: {tmp_path / 'run' / 'checkpoint-2'}" in printed
     assert f"delta-trl inspect {tmp_path / 'run'}" in printed
+    assert "# Model Card for run\n" in (tmp_path / "run" / "README.md").read_text()
     assert main(["inspect", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "run" / "report.html")
     assert "<article>" in (tmp_path / "run" / "report.html").read_text()

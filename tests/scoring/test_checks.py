@@ -4,7 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer, models
-from transformers import GPT2Config, OPTConfig, PretrainedConfig, PreTrainedTokenizerFast, ProcessorMixin, Qwen3Config
+from transformers import (
+    GPT2Config,
+    GPTJConfig,
+    OPTConfig,
+    PretrainedConfig,
+    PreTrainedTokenizerFast,
+    ProcessorMixin,
+    Qwen3Config,
+)
 
 from delta_trl.scoring.checks import (
     LONGEST,
@@ -54,12 +62,13 @@ def test_a_given_completion_is_checked_as_its_prompt_is():
         (1, "?", False),
         (2, "?", True),
         (2, "<eos>", False),  # some tokenizers end a text with the same token
+        (2, "<pad>", False),  # or begin it
     ],
 )
 def test_words_that_the_tokenizer_does_not_know(unknown, token, said):
     """More than a tenth of them."""
     tokenizer = tiny.tokenizer()
-    tokenizer.add_special_tokens({"unk_token": token})
+    tokenizer.add_special_tokens({"unk_token": token, "bos_token": "<pad>"})
     ids = [5] * 10
     ids[:unknown] = [tokenizer.unk_token_id] * unknown
     found = check_ids(ids, Reader("m", tokenizer, Qwen3Config()), "it")
@@ -103,6 +112,7 @@ POSITIONS = {  # with a table, nothing beyond it can be computed
     "rotary": (Qwen3Config(**LENGTHS), nullcontext()),
     "code of its own": (OfItsOwn(), nullcontext()),
     "table": (GPT2Config(n_positions=10), pytest.raises(ValueError, match="longer than the model's 10 tokens")),
+    "computed": (GPTJConfig(n_positions=10, n_layer=1), pytest.raises(ValueError, match="longer than the model's 10")),
     "table with an offset": (OPTConfig(**LENGTHS), pytest.raises(ValueError, match="longer than the model's 10")),
 }
 
@@ -157,9 +167,11 @@ def said(role: str, content) -> dict:
 
 
 TURNS = [said("user", "1+1="), said("assistant", "2"), said("user", "2+2=")]
+ASKED_AGAIN = [*TURNS[:2], said("user", "1+1=")]
 CHATS = {  # a template, arguments of it, a chat, and what is wrong
     "last question": ("{{ messages[-1].content }}", None, TURNS, None),
     "first question": ("{{ messages[0].content }}", None, TURNS, "leaves out '2\\+2='"),
+    "first of two equal ones": ("{{ messages[0].content }}", None, ASKED_AGAIN, "leaves out '1\\+1='"),
     "cut off": ("{{ messages[-1].content[:4] }}", None, TURNS, "leaves out"),
     "with an argument": ("{% if on %}{{ messages[-1].content }}{% endif %}1", {"on": True}, TURNS, None),
     "without it": ("{% if on %}{{ messages[-1].content }}{% endif %}1", None, TURNS, "leaves out"),

@@ -15,6 +15,7 @@ from transformers import (
     LlamaConfig,
     MarianConfig,
     Qwen3_5TextConfig,
+    Qwen3Config,
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -34,6 +35,11 @@ def falcon() -> FalconConfig:
     return FalconConfig(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=False)
 
 
+def few_tokens() -> Qwen3Config:
+    """Of a model of bases or amino acids, say."""
+    return Qwen3Config(**{**tiny.SIZES, "vocab_size": 7}, head_dim=8)
+
+
 def layout_of(make_trainer, model, **options) -> str | None:
     trainer = make_trainer(model, **TRIMMED, **options)
     trainer.layouts.look()
@@ -48,10 +54,11 @@ def layout_of(make_trainer, model, **options) -> str | None:
         (mistral, PACKED),
         (lambda: long_rope(4096), PACKED),
         (opt, PACKED),
+        (few_tokens, PACKED),
         (falcon, LEFT),
         (cpmant, None),
     ],
-    ids=["qwen3", "windows", "longrope", "opt", "falcon", "cpmant"],
+    ids=["qwen3", "windows", "longrope", "opt", "few tokens", "falcon", "cpmant"],
 )
 def test_bfloat16_hides_nothing(make_trainer, config, layout, kind):
     """Random models as they are initialised: what they compute otherwise is smaller than bfloat16's rounding."""
@@ -427,6 +434,26 @@ def test_attention_may_change_after_the_first_step(make_trainer, rollout, attent
     else:
         attention(doubled)
     rollout(trainer)
+
+
+def test_a_layer_may_take_another_mask_later(make_trainer, rollout, caplog):
+    """Rows that were packed run again as TRL's, and from now on all rows."""
+    later = False
+
+    def with_own_mask(module, args, inputs):
+        if later and inputs["attention_mask"] is not None:
+            inputs["attention_mask"] = inputs["attention_mask"].clone()
+        return args, inputs
+
+    model = sharp()
+    model.model.layers[1].self_attn.register_forward_pre_hook(with_own_mask, with_kwargs=True)
+    trainer = make_trainer(model, Compared, **RAGGED)
+    rollout(trainer)
+    assert trainer.layouts.current == PACKED
+    later = True
+    rollout(trainer)
+    assert trainer.layouts.current is None
+    assert caplog.text.count("packed rows miss an attention layer") == 1
 
 
 class LeavesReasoningOut:

@@ -14,7 +14,8 @@ from ..corpus import tiny
 def fast(model, decoder) -> PreTrainedTokenizerFast:
     backend = Tokenizer(model)
     backend.decoder = decoder
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
+    cleans = {"clean_up_tokenization_spaces": True}  # which would change what was written
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>", **cleans)
 
 
 def numbered(words: list[str]) -> dict[str, int]:
@@ -39,6 +40,15 @@ def test_token_texts_join_to_the_text(tokenizer, data):
     texts = TokenTexts(tokenizer).of_sequence(ids)
     assert len(texts) == len(ids)
     assert "".join(texts) == tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+
+
+def test_spaces_before_marks_stay():
+    tokenizer = TOKENIZERS["words"]
+    ids = tokenizer.convert_tokens_to_ids(["▁the", "▁", ",", "▁", "'", "s"])
+    assert tokenizer.decode(ids) == "the,'s"
+    texts = TokenTexts(tokenizer)
+    assert texts.of_sequence(ids) == ["the", " ", ",", " ", "'", "s"]
+    assert texts.decode(ids) == "the , 's"
 
 
 def test_a_character_of_several_tokens_is_with_the_last():

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from pickle import UnpicklingError
 
 import pytest
 from datasets import Dataset
@@ -37,6 +38,13 @@ class Part:
 
     def load_state_dict(self, state):
         pass
+
+
+class OfObjects(Part):
+    """Whose state is no tensor or plain value."""
+
+    def state_dict(self):
+        return {"part": self}
 
 
 @pytest.fixture(scope="module")
@@ -161,21 +169,33 @@ def test_older_checkpoints_go_and_the_push_comes_when_the_new_one_is_whole(make_
     """What an earlier run left in its folder, under DeepSpeed for example, could be taken for a part of it."""
     folder = tmp_path / "run"
     (folder / "checkpoint-1" / "global_step1").mkdir(parents=True)
-    trainer = make_trainer(**EVERY_STEP, max_steps=3, save_total_limit=1, use_adaptive_entropy=True)
+    trainer = make_trainer(**EVERY_STEP, max_steps=4, save_total_limit=1, use_adaptive_entropy=True)
     whole = []
+    save_model = trainer.save_model
 
     def push(checkpoint):
         whole.append([step for step, path in checkpoints(folder).items() if missing_part(path) is None])
         assert not (folder / "checkpoint-1" / "global_step1").exists()
-        if checkpoint.endswith("checkpoint-3"):
+
+    def save(output_dir, **options):
+        if output_dir.endswith("checkpoint-4"):
             raise KeyboardInterrupt
+        save_model(output_dir, **options)
 
     trainer._push_from_checkpoint = push
+    trainer.save_model = save
     trainer.args.push_to_hub = True
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
     assert whole == [[1], [1, 2], [2, 3]]
     assert (trainer.args.save_total_limit, trainer.args.push_to_hub) == (1, True)
+
+
+def test_a_state_that_cannot_be_read_back_is_an_error_at_once(make_trainer):
+    trainer = make_trainer(**EVERY_STEP, max_steps=1)
+    trainer.checkpoint_parts.append(OfObjects())
+    with pytest.raises(UnpicklingError, match="OfObjects"):
+        trainer.train()
 
 
 def test_what_an_earlier_run_left_behind_goes_first(make_trainer, trainer, tmp_path):

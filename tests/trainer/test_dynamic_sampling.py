@@ -6,7 +6,7 @@ a loop of a few lines chooses: completions and rewards depend on the prompt, so 
 import math
 import random
 import re
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from statistics import fmean
 
@@ -313,7 +313,8 @@ def answers(prompts, trainer) -> dict:
     encode = trainer.processing_class
     of_group = [[*encode(answer).input_ids, encode.eos_token_id] for answer in ANSWERS]
     ids = of_group * (len(prompts) // G)
-    return {"prompt_ids": encode(prompts).input_ids, "completion_ids": ids, "logprobs": None}
+    logprobs = [[-token_id / 100 for token_id in row] for row in ids]
+    return {"prompt_ids": encode(prompts).input_ids, "completion_ids": ids, "logprobs": logprobs}
 
 
 def own_reward(**columns):
@@ -354,6 +355,8 @@ def test_a_length_penalty_is_no_contrast_of_outcomes(make_trainer, rollout, outc
     batch = rollout(trainer)
     prompts = tokenizer.batch_decode(batch["prompt_ids"], skip_special_tokens=True)
     assert prompts[::G] == trained
+    log_probs = -batch["completion_ids"] / 100 * batch["completion_mask"]
+    torch.testing.assert_close(batch["sampling_per_token_logps"], log_probs)
     of_groups = batch["advantages"].sum(dim=1).view(2, G)
     assert of_groups.argmax(dim=1).tolist() == best
 
@@ -437,11 +440,34 @@ def in_messages(row: dict) -> dict:
     return {"prompt": [{"role": "user", "content": content}]}
 
 
-@pytest.mark.parametrize("data", [tiny.dataset().map(in_messages), tiny.dataset().add_column("image", [None] * 16)])
+WITH_IMAGES = [
+    tiny.dataset().map(in_messages),
+    tiny.dataset().add_column("image", [None] * 16),
+    tiny.dataset().add_column("images", [[]] * 16),
+]
+
+
+@pytest.mark.parametrize("data", WITH_IMAGES)
 def test_images_are_refused_when_they_come(make_trainer, rollout, data):
     trainer = make_trainer(train_dataset=data, processing_class=WITH_TOOLS, **PLAIN[0])
     with pytest.raises(ValueError, match=r"dynamic_sampling=True .*images"):
         rollout(trainer)
+
+
+def test_a_column_that_is_logged_in_later_rounds_only(make_trainer, rollout):
+    """The first group is of the first round, the second of the next."""
+    rounds = count()
+
+    def reward(prompts, completions, log_extra, **columns):
+        number = next(rounds)
+        if number:
+            log_extra("asked again", prompts)
+        return [float(i % 2 and (i < G or number > 0)) for i in range(len(completions))]
+
+    trainer = make_trainer(reward_funcs=reward, dynamic_sampling=True, shuffle_dataset=False)
+    rollout(trainer)
+    of_third = [tiny.dataset()["prompt"][2]] * G
+    assert [*trainer._logs["extra"]["asked again"]] == [None] * G + of_third
 
 
 def test_a_logged_column_with_too_few_values(make_trainer):

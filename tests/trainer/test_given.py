@@ -3,6 +3,7 @@
 import asyncio
 import math
 import os
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -207,6 +208,11 @@ def test_unusable_weights_end_the_run_with_their_place(returned, message):
         Given(lambda **_: returned).of_rollout(tokens_of())
 
 
+def test_a_source_without_a_name_of_its_own_is_named():
+    with pytest.raises(TokenCreditError, match=r"source=functools\.partial.*: returned <class 'NoneType'>"):
+        Given(partial(lambda **_: None)).of_rollout(tokens_of())
+
+
 @pytest.mark.parametrize(
     ("short", "weight", "share"),
     [
@@ -346,7 +352,8 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
 
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = qwen3_chat_template
-    data = Dataset.from_dict({"kind": ["new"] * 16, "completion_ids": [0] * 16})  # TRL leaves such columns out
+    names_of_trl = ("completion", "completion_ids")  # it leaves such columns out
+    data = Dataset.from_dict({"kind": ["new"] * 16, **dict.fromkeys(names_of_trl, [0] * 16)})
     options = {
         "environment_factory": Game,
         "processing_class": tokenizer,
@@ -356,7 +363,7 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
     rollout(make_trainer(token_credit=Given(source), mask_truncated_completions=True, **options))
     assert rewards_see.keys() - source_sees.keys() == {"log_extra", "log_metric"}
     assert source_sees.keys() - rewards_see.keys() == {"turns"}
-    for name in ("completions", "prompts", "completion_ids", "kind", "environments"):
+    for name in ("completions", "prompts", "completion_ids", "kind", "environments", "trainer_state"):
         assert source_sees[name] == rewards_see[name]
     last_message = source_sees["prompts"][0][-1]
     assert last_message["content"] == " Observation."

@@ -71,6 +71,11 @@ def test_saving_arguments_changes_none_in_use():
     assert args.token_credit_kwargs == {"source": source}
 
 
+def test_a_stream_has_no_number_of_rows(make_trainer):
+    record = make_trainer(train_dataset=tiny.dataset().to_iterable_dataset()).settings()
+    assert record["rows"] is record["prompts_sha256"] is None
+
+
 def test_objects_without_a_text_are_the_same_in_every_process():
     assert as_json({"tools": [object()]}) == {"tools": ["<object object>"]}
 
