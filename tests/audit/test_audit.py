@@ -225,11 +225,11 @@ def test_what_is_left_out_is_counted(model, tmp_path, capsys):
     of_one_reward = [labelled("gh", 5, 0, [[1, 2]]), labelled("gh", 4, 0, []), labelled("gh", 6, None, [])]
     usable = [labelled("ab", 5, 0, [[1, 2]]), labelled("ab", 3, 1, [])]
 
-    path = write_lines(tmp_path / "mine.jsonl", [*usable, too_long, only_one, *unmarked, *of_one_reward])
+    path = write_lines(tmp_path / "mine.jsonl", [*usable, too_long, too_long, only_one, *unmarked, *of_one_reward])
     assert audit(tmp_path / "audit", model, path, rules=["delta"]) == 0
-    assert "left out: 1 completions: longer than the model's 600 tokens" in capsys.readouterr().out
+    assert "left out: 2 completions: longer than the model's 600 tokens" in capsys.readouterr().out
     left_out = results(tmp_path / "audit")["mine"]["left_out"]
-    assert list(left_out.values()) == [1, 3]
+    assert list(left_out.values()) == [2, 3]
 
     write_lines(path, [too_long, only_one, *unmarked])
     assert audit(tmp_path / "other", model, path, rules=["delta"]) == 2
