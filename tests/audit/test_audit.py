@@ -10,6 +10,7 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import decoders
 from transformers import AutoModelForCausalLM
 
+from delta_trl.audit.audit import summarise
 from delta_trl.cli import main
 from delta_trl.credit import RULES
 from delta_trl.report import read_run
@@ -207,6 +208,20 @@ def test_public_data_is_audited(model, tmp_path):
     assert signs["processbench_gsm8k"] == {1, -1}
     found = results(tmp_path)["processbench_gsm8k"]["rules"]["delta"]
     assert found["losers"]["responses"] >= 2
+
+
+def test_a_side_without_marks_has_no_numbers():
+    one = {
+        "prompt": "p",
+        "reward": 1.0,
+        "advantage": 1.0,
+        "unit": [0, 1],
+        "marked": [1],
+        "scores": {"rule": [0.0, 1.0]},
+    }
+    found = summarise([one], seed=0)["rules"]["rule"]
+    assert list(found) == ["winners"]
+    assert found["winners"]["auc"] == 1
 
 
 def labelled(prompt: str, size: int, reward: int | None, marks: list) -> dict:

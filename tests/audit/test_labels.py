@@ -129,6 +129,7 @@ def test_marks_and_units_may_be_missing(tmp_path):
         {"marks": [[3, 3]]},
         {"marks": [[6, 8]]},
         {"units": [[0, 6]]},
+        {"units": [[0, 6]], "marks": []},
         {"units": [[1, 7]]},
         {"units": [[0, 3], [4, 7]]},
         {"units": [[3, 7], [0, 3]]},
