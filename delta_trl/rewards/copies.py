@@ -17,7 +17,7 @@ WORD = re.compile(r"(?<!\S)[A-Za-z]{2,}(?=[\s.,;:?!]|\Z)")
 WORD_NO_UNIT = re.compile(rf"(?<!\d ){WORD.pattern}")
 PROSE = re.compile(rf"{WORD.pattern} {WORD.pattern}")
 CLAUSE_END = re.compile(r"[,;:?]|\.(?!\d)")
-SIDES = re.compile(r"=|<|>|\\(?:le|ge|neq|leq|geq|approx)(?![A-Za-z])")
+SIDES = re.compile(r"[=<>≤≥⩽⩾≠≈]|\\(?:[lg]e(?:q(?:slant)?)?|neq?|approx)(?![A-Za-z])")
 # A value and its unit
 QUANTITY = re.compile(
     r"(.*?)(?:\s*+(?:\\text\s*+\{[^{}]*+\}|[%°/]|\^\\circ|\\(?:usd|mu|Omega)(?![A-Za-z])|\^\s?\{?-?\d\}?"

@@ -10,6 +10,7 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import decoders
 from transformers import AutoModelForCausalLM
 
+from delta_trl.audit.audit import summarise
 from delta_trl.cli import main
 from delta_trl.credit import RULES
 from delta_trl.report import read_run
@@ -212,6 +213,20 @@ def test_public_data_is_audited(model, tmp_path):
     assert found["losers"]["responses"] >= 2
 
 
+def test_a_side_without_marks_has_no_numbers():
+    one = {
+        "prompt": "p",
+        "reward": 1.0,
+        "advantage": 1.0,
+        "unit": [0, 1],
+        "marked": [1],
+        "scores": {"rule": [0.0, 1.0]},
+    }
+    found = summarise([one], seed=0)["rules"]["rule"]
+    assert list(found) == ["winners"]
+    assert found["winners"]["auc"] == 1
+
+
 def labelled(prompt: str, size: int, reward: int | None, marks: list) -> dict:
     return {
         "prompt": prompt,
@@ -228,11 +243,11 @@ def test_what_is_left_out_is_counted(model, tmp_path, capsys):
     of_one_reward = [labelled("gh", 5, 0, [[1, 2]]), labelled("gh", 4, 0, []), labelled("gh", 6, None, [])]
     usable = [labelled("ab", 5, 0, [[1, 2]]), labelled("ab", 3, 1, [])]
 
-    path = write_lines(tmp_path / "mine.jsonl", [*usable, too_long, only_one, *unmarked, *of_one_reward])
+    path = write_lines(tmp_path / "mine.jsonl", [*usable, too_long, too_long, only_one, *unmarked, *of_one_reward])
     assert audit(tmp_path / "audit", model, path, rules=["delta"]) == 0
-    assert "left out: 1 completions: longer than the model's 600 tokens" in capsys.readouterr().out
+    assert "left out: 2 completions: longer than the model's 600 tokens" in capsys.readouterr().out
     left_out = results(tmp_path / "audit")["mine"]["left_out"]
-    assert list(left_out.values()) == [1, 3]
+    assert list(left_out.values()) == [2, 3]
 
     write_lines(path, [too_long, only_one, *unmarked])
     assert audit(tmp_path / "other", model, path, rules=["delta"]) == 2

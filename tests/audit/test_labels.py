@@ -42,7 +42,7 @@ def test_public_data_with_labels(name, source, config, split):
 
 
 def test_processbench_marks_the_first_wrong_step():
-    wrong, right, alone, by_chance, _ = read("processbench_gsm8k", "processbench.jsonl")
+    wrong, right, alone, by_chance, nowhere = read("processbench_gsm8k", "processbench.jsonl")
 
     assert wrong.completion == (
         "In the afternoon she picks 12 * 2 = 24 apples.\n\nIn all she picks 12 + 24 = 38 apples.\n\n"
@@ -62,6 +62,9 @@ def test_processbench_marks_the_first_wrong_step():
 
     assert by_chance.reward == 1
     assert by_chance.marks == []  # a wrong step, but a right answer
+
+    assert nowhere.reward == 0
+    assert nowhere.marks == []  # a wrong answer, but no wrong step
 
 
 def test_humanevalpack():
@@ -132,6 +135,7 @@ def test_marks_and_units_may_be_missing(tmp_path):
         {"marks": [[3, 3]]},
         {"marks": [[6, 8]]},
         {"units": [[0, 6]]},
+        {"units": [[0, 6]], "marks": []},
         {"units": [[1, 7]]},
         {"units": [[0, 3], [4, 7]]},
         {"units": [[3, 7], [0, 3]]},
@@ -141,8 +145,9 @@ def test_marks_and_units_may_be_missing(tmp_path):
 )
 def test_a_row_that_does_not_fit_is_named(tmp_path, change):
     path = tmp_path / "mine.jsonl"
-    path.write_text(json.dumps(OWN_ROW | change) + "\n")
-    with pytest.raises(ValueError, match=r"mine.jsonl, row 1: .* It has prompt, completion"):
+    good = OWN_ROW | {"marks": None, "units": None}
+    path.write_text("\n".join(map(json.dumps, [good, OWN_ROW | change])))
+    with pytest.raises(ValueError, match=r"mine.jsonl, row 2: .* It has prompt, completion"):
         load_labelled(LabelledData(str(path)))
 
 
@@ -227,6 +232,17 @@ def test_a_chat_is_read_by_the_template_or_as_its_texts(template, read):
     assert row["token_ids"] == [0]
 
 
+def test_special_tokens_begin_prompts_and_no_completions():
+    words = with_words(["<s>", "a", "b"])
+    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    words.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
+    with_bos = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>")
+    row = row_of(Labelled("a", "ba", 0.0, [(1, 2)]), with_bos)
+    assert row["prompt_ids"] == [0, 1]
+    assert row["token_ids"] == [2, 1]
+    assert row["marked"] == [1]
+
+
 def test_a_mark_on_the_space_before_a_word():
     """A tokenizer with `trim_offsets` leaves the space out of the offsets of its token."""
     tokenizer = with_words(["a", "Ġb"])
@@ -245,6 +261,7 @@ def test_a_mark_on_the_space_before_a_word():
         (Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), "a unit begins inside a token"),
         (Labelled("p", "a b c d", 0.0), "longer than the model's 3 tokens"),
         (Labelled("p", "", 0.0), "no token"),
+        (Labelled("", "another", 0.0), "no token"),
     ],
 )
 def test_a_completion_that_cannot_be_scored_is_refused_with_the_reason(tokenizer, one, reason):

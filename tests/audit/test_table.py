@@ -23,12 +23,13 @@ def test_numbers_of_both_sides():
         "prompts": 1000,
         "completions": 2,
         "mean_reward": 0.5,
-        "left_out": {"too long": 3},
+        "left_out": {"too long": 3, "unlabelled": 1000},
     }
 
     text = describe({"mine": one})
 
-    assert text.startswith("## mine\n\n1,000 prompts, 2 completions, mean reward 0.500; left out: 3 too long.\n\n|")
+    left_out = "left out: 3 too long; left out: 1,000 unlabelled"
+    assert text.startswith(f"## mine\n\n1,000 prompts, 2 completions, mean reward 0.500; {left_out}.\n\n|")
     rows = dict(re.findall(r"^\| (\w+) +\| *(.*?) *\|$", text, re.MULTILINE))
     assert re.split(r" +\| +", rows["good"]) == [
         "▲ 0.812 (0.712 to 0.912), < 0.001",

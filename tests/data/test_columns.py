@@ -3,6 +3,7 @@ from datetime import datetime
 from functools import partial
 
 import pytest
+import trl.rewards
 from datasets import Dataset, Features, Value
 
 from delta_trl.data.columns import SAMPLE, check_columns, check_golds, check_prompt_column
@@ -114,6 +115,26 @@ def test_golds_that_no_answer_can_be_right_for(name, column, unreadable, readabl
         found(3, 0)
 
 
+def test_golds_of_every_reward_are_tried():
+    tests = '{"inputs": ["1"], "outputs": ["1"]}'
+    golds = {"solution": [r"\begin{tikzpicture}"] * 2 + ["5"] * 7, "tests": ["{}"] * 3 + [tests] * 6}
+    rewards = [MATH, code_reward]
+    of_math, of_code = check_golds(Dataset.from_dict(golds), rewards, "my.jsonl")
+    assert "math_reward cannot use 2 of 9" in of_math
+    assert "code_reward cannot use 3 of 9" in of_code
+    assert check_golds(Dataset.from_dict(golds | {"solution": ["5"] * 9}), rewards, "my.jsonl") == [of_code]
+
+
+@pytest.mark.parametrize("name", ["think_format_reward", "accuracy_reward", "reasoning_accuracy_reward"])
+def test_rewards_of_trl_that_read_chats_need_chats(name):
+    reward = getattr(trl.rewards, name)
+    texts = Dataset.from_list([{"prompt": "1+1=", "solution": "2"}])
+    with pytest.raises(ValueError, match=rf"my\.jsonl: the reward '{name}' reads chats"):
+        check_golds(texts, [reward], "my.jsonl")
+    chats = Dataset.from_list([{"prompt": [{"role": "user", "content": "1+1="}], "solution": "2"}])
+    assert check_golds(chats, [reward], "my.jsonl") == []
+
+
 def test_a_sample_of_the_golds_is_tried():
     asked = []
 
@@ -133,3 +154,11 @@ def test_prompts_are_checked_whatever_the_format_of_a_dataset(kind):
     chat = [{"role": "user", "content": "1+1="}]
     data = Dataset.from_dict({"prompt": [chat, chat]})
     check_prompt_column(data.with_format(kind), "my.jsonl")
+
+
+def test_prompts_that_a_transform_makes_are_not_looked_at():
+    data = Dataset.from_dict({"prompt": [1, 2]})
+    made = data.with_transform(lambda rows: {"prompt": [f"{number}+1=" for number in rows["prompt"]]})
+    check_prompt_column(made, "my.jsonl")
+    with pytest.raises(ValueError, match="row 1, column 'prompt'"):
+        check_prompt_column(data, "my.jsonl")

@@ -70,6 +70,7 @@ def test_the_order_of_a_message_s_keys_makes_no_other_prompt(read):
         (with_row(token_ids=[2]), 3),
         (with_row(turns=[1]), 3),
         (with_row(token_ids=[2], turns=[True]), 3),
+        (with_row(token_ids=[], turns=[]), 3),
         (with_row(token_ids=[2.0], turns=[1]), 3),
         (with_row(token_ids=[2], turns=[1, 1]), 3),
         (with_row(token_ids=[2, 3], turns="12"), 3),

@@ -1,5 +1,6 @@
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from transformers import Qwen3Config
 
 from delta_trl.data.loading import drop_long_prompts, drop_rows_without_gold, load, prepare
 from delta_trl.data.preflight import preflight
+from delta_trl.rewards import MathReward
 from delta_trl.scoring.checks import Reader
 
 from ..corpus import tiny
@@ -206,3 +208,28 @@ def test_long_prompts_are_left_out_with_a_count(caplog):
     assert checked.left_out == 3
     with pytest.raises(ValueError, match="max_prompt_length=0"):
         drop_long_prompts(kept, tokenizer, 0, "data.jsonl")
+
+
+# --- the preflight ---
+
+
+def test_rewards_are_told_of_reasoning_where_golds_are_not_tried():
+    """As on all processes but the first."""
+    tokenizer = tiny.tokenizer("1<think>")
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+    data = Dataset.from_dict({"prompt": [[message("user", "1")]], "solution": ["1"]})
+    reader = Reader("m", tokenizer, Qwen3Config())
+    given = MathReward()
+    for grades in (False, True):
+        checked = preflight(data, "my.jsonl", [given], ["math_reward"], reader, refuses=True, grades=grades)
+        [told] = checked.rewards
+        assert told.reasoning_opened
+    assert given.reasoning_opened is None
+
+
+def test_a_command_ends_at_every_error_and_a_trainer_at_none():
+    data = Dataset.from_dict({"prompt": ["1"], "solution": [datetime(2024, 1, 5)]})
+    options = {"rewards": [MathReward()], "names": ["math_reward"], "reader": None}
+    with pytest.raises(TypeError, match="datetime"):
+        preflight(data, "my.jsonl", **options, refuses=True)
+    assert preflight(data, "my.jsonl", **options, refuses=False).warnings == []

@@ -58,6 +58,18 @@ def test_program_of_a_completion(completion, program):
     assert extract_program(completion) == program
 
 
+BEGINNINGS = [
+    *("import os", "from os import *", "def f(): 1", "class A: 1", "async def f(): 1", "for i in x: 1", "while 1: 1"),
+    *("if 1: 1", "try: 1", "with f: 1", "@f\ndef g(): 1", "print(1)", "a, b[0] = 1, 2", "# One\n\nx = 1", "  x = 1"),
+]
+
+
+@pytest.mark.parametrize("code", BEGINNINGS)
+def test_a_fence_ends_what_begins_as_code(code):
+    """The prompt has opened the block."""
+    assert extract_program(f"{code}\n```\nIt ends.").strip() == code.strip()
+
+
 SOLUTION = "```python\ndef sq(n):\n    return n * n\n```\nThen:\n```python\n"
 READER = "```python\nn = int(input())\nprint(n * n)\n```\nThen:\n```python\n"
 SQUARES = [
@@ -133,6 +145,9 @@ BODY = "    return n * n\n"
         ('Square it.\n```python\ndef sq(n):\n    """\n    >>> sq(1)\n    1\n    """\n', BODY + "```\nDone.", 1.0),
         ("```python\ndef sq(n):\n", BODY + "```", 1.0),
         ("Explain it.\n```python\ndef sq(n):\n    return n * n\n```\n", "```python\nprint(sq(2))\n```", 0.0),
+        ("import math\n\ndef sq(n):\n", "    return math.prod([n, n])\n", 1.0),
+        ("class One: n = 1\n\ndef sq(n):\n", "    return n * n * One.n\n", 1.0),
+        ("Square it.\n@lambda f: lambda n: f(n) * n\ndef sq(n):\n", "    return n\n", 1.0),
         ("Square it.\n[BEGIN]\n", f"def sq(n):\n{BODY}[DONE]\n\nNow cube it.", 1.0),
         ("Square it.", f"[BEGIN]\ndef sq(n):\n{BODY}[DONE]", 1.0),
         ("Square it.", f"[PYTHON]\ndef sq(n):\n{BODY}[/PYTHON]<|im_end|>", 1.0),
@@ -168,6 +183,7 @@ def test_rewards_and_verdicts():
         ("Add both, of course.", ADD, 0.0, "no Python program"),
         ("x = 1\nprint(", ADD, 0.0, "SyntaxError in line 2 on test 1 of 2"),
         ("```python\nx = 1\n\n  y = 2\n```", ADD, 0.0, "IndentationError in line 3 on test 1 of 2"),
+        ("```python\nif 1:\n        x = 1\n\ty = 2\n```", ADD, 0.0, "TabError in line 3 on test 1 of 2"),
         ("```\ndef f(x)\n```", ONE_CALL, 0.0, "SyntaxError in line 1 on test 1 of 1"),
         ("```\nx = 1\nf = (\n```", {"test": "assert f(1)"}, 0.0, "SyntaxError in line 2 on test 1 of 1"),
         ("It is f.", {"test": "assert f(1)"}, 0.0, "no Python program"),

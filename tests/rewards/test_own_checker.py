@@ -112,7 +112,15 @@ def test_a_data_set_chooses_no_code_but_the_user_s(path):
         parse_tests({**PAIRS, "checker": path})
 
 
-@pytest.mark.parametrize("other", [{"fn_name": "f"}, {"test": "assert f(1)", "outputs": []}, {"checker": 3}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"fn_name": "f"},
+        {"test": "assert f(1)", "outputs": []},
+        {"test_list": ["assert f(1)"], "outputs": []},
+        {"checker": 3},
+    ],
+)
 def test_a_checker_is_for_tests_of_output(other):
     with pytest.raises(TestsError, match="for tests of output only"):
         parse_tests({**PAIRS, **other})

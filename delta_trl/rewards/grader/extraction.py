@@ -48,6 +48,7 @@ MARK = re.compile(
 )
 # What ends an answer after a mark: a tag, its sentence ("is $17$. I hope it is correct."), a reason
 END = re.compile(r"</answer>|(?<!\.)\.(?=[\s*_$])|。|\(?\b(?:because|since)\b|,\s*+as\b", re.IGNORECASE)
+AROUND = " \t$*_,;`"
 LEAD = re.compile(r"\A[\s*_$`]*(?:\\\[)?\s*")
 LETTER_AND_CONTENT = re.compile(r"([A-J])\s\(((?:[^()]|\([^()]*\))+)\)")  # "C (apples)"
 
@@ -114,8 +115,17 @@ def _after_mark(text: str) -> str:
     _, *rests = MARK.split(text)
     for rest in reversed(rests):
         line = LEAD.sub("", rest).partition("\n")[0]
-        answer = END.split(line, maxsplit=1)[0].strip(" \t$*_.,;`")
+        answer = _bare(END.split(line, maxsplit=1)[0])
         if answer:
             choice = LETTER_AND_CONTENT.fullmatch(answer)
             return f"({choice[1]}) {choice[2]}" if choice else answer
     return ""
+
+
+def _bare(text: str) -> str:
+    """A text without what stands around an answer. The point of `.5` and the dots of `0.333...` belong to it."""
+    text = text.lstrip(AROUND)
+    answer = text.rstrip(f"{AROUND}.")
+    if text.startswith("...", len(answer)) and re.search(r"(?<!\.)\.\d+\Z", answer):
+        answer += "..."
+    return answer if re.match(r"\.\d", answer) else answer.lstrip(f"{AROUND}.")

@@ -55,7 +55,7 @@ def _font(match: re.Match) -> str:
     if word in FUNCTIONS and (word not in ("min", "sec") or command == "\\operatorname"):  # minutes
         return f"\\{word} "
     is_letter = len(word) == 1 and not command.startswith("\\text")
-    if is_letter or re.fullmatch(r"[-+\d.,/()^ ]+|\\usd|[€£]|\d.*|\w*_.*", word):
+    if is_letter or re.fullmatch(r"[-+\d.,/()^ ]+|\\usd ?|[€£]|\d.*|\w*_.*", word):
         return f" {word} "
     return f"\\text{{{word}}}"
 

@@ -45,7 +45,7 @@ BASE = re.compile(
     rf"\(?([0-9A-Fa-f.]*\d[0-9A-Fa-f.]*)\)?\s*_\s*\{{?\s*(?:(\d+)|\\text\s*\{{\s*({'|'.join(BASES)})\s*\}})\s*\}}?"
 )
 UNREAD = re.compile(
-    r"\\(?:mapsto|to|rightarrow|equiv|cong|sim|parallel|perp|subset|subseteq)(?![A-Za-z])|\\begin(?!\s*\{(?:[pbB]?matrix|array)\})|\\[bp]?mod"
+    r"\\(?:mapsto|to|rightarrow|equiv|sim|parallel|perp|subset|subseteq)(?![A-Za-z])|\\begin(?!\s*\{(?:[pbB]?matrix|array)\})|\\[bp]?mod"
 )
 # Letters that are read as a product or a power, which no other spelling of what is meant equals: names of LaTeX and of
 # Python without a backslash, a number of combinations
@@ -250,8 +250,9 @@ def _named_value(element: str) -> tuple[str, str] | None:
     if equation := NAMED_VALUE.fullmatch(element):
         return equation[1], equation[2]
     before, value, after = split_words(element)
-    words = plain_words(f"{before} {after}")
-    return (words, value) if words and not parse_unit(words) else None
+    around = f"{before} {after}"
+    words = plain_words(around)
+    return (words, value) if words and not parse_unit(around) else None
 
 
 def _point(readings: Readings) -> Readings:
