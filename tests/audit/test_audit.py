@@ -222,9 +222,13 @@ def test_a_side_without_marks_has_no_numbers():
         "marked": [1],
         "scores": {"rule": [0.0, 1.0]},
     }
-    found = summarise([one], seed=0)["rules"]["rule"]
+    unknown = {**one, "reward": None, "advantage": 0.0, "marked": []}
+    summary = summarise([one, unknown], seed=0)
+    found = summary["rules"]["rule"]
     assert list(found) == ["winners"]
     assert found["winners"]["auc"] == 1
+    assert summary["completions"] == 2
+    assert summary["mean_reward"] == 1  # of those that are known
 
 
 def labelled(prompt: str, size: int, reward: int | None, marks: list) -> dict:

@@ -119,6 +119,11 @@ def write(path, rewards):
     runs.write_history(path, steps, reward=rewards, loss=[math.nan] * n)
 
 
+def test_what_is_not_finite_is_in_no_curve(tmp_path):
+    runs.write_history(tmp_path, [1, 2, 3], reward=[math.inf, 0.5, -math.inf])
+    assert dict(read_run(tmp_path).logged("reward")) == {2: 0.5}
+
+
 def rewards_of(path) -> list[float]:
     return read_run(path).logged("reward").tolist()
 

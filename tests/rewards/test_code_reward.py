@@ -113,6 +113,8 @@ FROM_2_AND_3 = {"inputs": ["2", "3"], "outputs": ["4", "9"]}
         ("class Square: area = 4", {"test": "assert Square().area == 4"}),
         ("class Solution:\n    def sq(self, n): return n * n", {**SQUARES[2], "entry_point": "Solution().sq"}),
         ("sq: object = lambda n: n * n", SQUARES[0]),
+        # only `check` is called with the entry point
+        ("def sq(n): return n * n", {"test": "def test_a(): assert sq(2) == 4", "entry_point": "sq"}),
         ("def sq(n): return n * n", {"test_setup_code": "four = sq(2)", "test_list": ["assert four == 4"]}),
         ("import sys\nfor line in sys.stdin: sys.stdout.write(str(int(line) ** 2))", FROM_2_AND_3),
         ("import fileinput\nfor line in fileinput.input(): print(int(line) ** 2)", FROM_2_AND_3),
@@ -207,6 +209,26 @@ def test_rewards_and_verdicts():
     assert metrics == {"code_reward/ungraded": pytest.approx(2 / len(rows))}
 
 
+def test_what_a_program_awaits_may_go_on_in_its_next_call():
+    program = """
+import asyncio
+class Box:
+    async def put(self, n):
+        self.task = asyncio.create_task(asyncio.sleep(0.01, n))
+    async def get(self):
+        return await self.task
+"""
+    test = """
+import asyncio
+async def both():
+    box = Box()
+    await box.put(4)
+    assert await box.get() == 4
+asyncio.run(both())
+"""
+    assert code_reward([f"```python{program}```"], [{"test": test}]) == [1.0]
+
+
 def test_partial_credit_counts_functions_and_cases():
     reward = CodeReward(partial_credit=True)
     functions = "def test_a(): assert f(1) == 1\ndef test_b(): assert f(2) == 0"
@@ -221,6 +243,9 @@ def test_options_reach_the_sandbox():
     assert CodeReward(memory_mb=200)(slow, tests) == CodeReward()(large, tests) == [1.0]
     assert CodeReward(timeout=0.3)(slow, tests) == CodeReward(memory_mb=200)(large, tests) == [0.0]
     assert CodeReward(workers=3).sandbox.workers == 3
+    weaker = CodeReward(tier="B")  # where the better one may work, too
+    assert weaker(slow, tests) == [1.0]
+    assert weaker.sandbox.tier == "B"
 
 
 def test_a_prompt_may_open_the_block_or_the_reasoning():

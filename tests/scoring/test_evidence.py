@@ -499,3 +499,19 @@ def test_activated_lora_keeps_trls_rows(make_trainer):
     ours, theirs = values
     assert max(theirs) > 0.01
     assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_the_search_leaves_the_model_s_forward_as_accelerate_made_it(make_trainer):
+    """Which enters autocast."""
+    kept = []
+
+    def reward(completions, **kwargs):
+        of_accelerate = vars(trainer.model)["forward"]
+        assert of_accelerate is not vars(trainer.model)["_original_forward"]
+        trainer.layouts.look()
+        kept.append(trainer.model.forward is of_accelerate)
+        return [0.0] * len(completions)
+
+    trainer = make_trainer(bf16=True, max_steps=1, reward_funcs=reward)
+    trainer.train()
+    assert kept == [True]

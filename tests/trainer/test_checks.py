@@ -221,6 +221,9 @@ def test_a_model_with_nothing_to_train_is_warned_of(make_trainer, caplog, tmp_pa
     get_peft_model(tiny.model(), LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path)
     make_trainer(PeftModel.from_pretrained(tiny.model(), tmp_path))
     assert "no weights that can be trained" in caplog.text
+    caplog.clear()
+    make_trainer(PeftModel.from_pretrained(tiny.model(), tmp_path, is_trainable=True))
+    assert "no weights that can be trained" not in caplog.text
 
 
 def test_arguments_of_another_trainer_are_refused():

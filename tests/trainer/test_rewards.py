@@ -91,7 +91,8 @@ def test_runs_without_rewards_and_without_contrast(make_trainer, caplog, dynamic
         return [float(step) if step < 12 else None] * len(completions)
 
     trainer = make_trainer(reward_funcs=reward, max_steps=16, dynamic_sampling=dynamic_sampling)
-    trainer.reward_watch.refuses = refuses
+    if refuses:
+        trainer.reward_watch.refuses = True
     problem = "reward: 3 batches in a row got no reward"
     if refuses:
         with pytest.raises(UsageError, match=problem):

@@ -103,6 +103,9 @@ def test_fipo_weighs_by_the_present_policy(make_trainer, rollout):
     mean = weights[valid].mean().item()
     logged_means = trainer._metrics["train"]["credit/fipo_weight_mean"]
     assert logged_means == pytest.approx([1.0, mean])
+    model.eval()
+    trainer._compute_loss(model, batch)
+    assert not any(name.startswith("credit/") for name in trainer._metrics["eval"])
     assert batch["advantages"] is advantages  # the buffered batch is used again
 
 
