@@ -10,6 +10,7 @@ from trl import get_peft_config
 
 from ..arguments.errors import mistakes
 from ..credit import make_rule
+from ..scoring.models import steps_of_rollout
 from ..trainer.checks import refuse_missing_targets
 from ..trainer.config import DeltaGRPOConfig
 from .inputs import read_inputs
@@ -79,8 +80,7 @@ def agents(run_args: RunArguments) -> dict[str, str]:
 
 def describe(args: DeltaGRPOConfig, rows: Sized | None) -> dict[str, str]:
     """The plan in numbers; `rows` are those to train on, if they are here."""
-    # below 1 if a step takes several rollout batches
-    steps = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
+    steps = steps_of_rollout(args)
     completions = args.generation_batch_size
     prompts = completions // args.num_generations
     batch = f"{prompts:,} prompts * {args.num_generations} responses = {completions:,} completions"

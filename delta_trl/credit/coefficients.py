@@ -165,6 +165,7 @@ def _centroid_weights(A: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  # 
 def _assign(delta: torch.Tensor, sides: torch.Tensor, gamma: torch.Tensor, assignment: str) -> torch.Tensor:
     """α_j from Δ_j, shape (N,), with temperatures γ± (2,); 0 where A = 0."""
     if assignment == "hard":
+        # the comparison alone would make a number of NaN, and hide it
         alpha = (delta > 0).to(delta).masked_fill(~delta.isfinite(), math.nan)
     else:
         alpha = torch.sigmoid(delta / torch.where(sides[0], gamma[0], gamma[1]))

@@ -36,6 +36,11 @@ def autocast_dtype(trainer: GRPOTrainer) -> torch.dtype | None:
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(trainer.accelerator.mixed_precision)
 
 
+def steps_of_rollout(args: GRPOConfig) -> float:
+    """Optimiser steps that a rollout batch makes; below 1 if a step takes several rollout batches."""
+    return args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
+
+
 def trl_scores_rollouts(args: GRPOConfig) -> bool:
     """Whether `GRPOTrainer` scores every rollout batch itself, for old log-probabilities."""
     backward_passes = args.steps_per_generation * args.num_iterations  # over one rollout batch

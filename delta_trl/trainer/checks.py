@@ -20,6 +20,7 @@ from ..arguments.values import without_effect
 from ..data.preflight import Check, preflight, run_checks
 from ..scoring.callables import runs_foreign_code
 from ..scoring.checks import Reader
+from ..scoring.models import steps_of_rollout
 
 
 logger = get_logger(__name__)
@@ -117,7 +118,7 @@ def refuse_best_without_evaluation(args: GRPOConfig) -> None:
 
 def check_save_steps(args: GRPOConfig) -> list[str]:
     """A warning if checkpoints are saved within a rollout batch, of which a run that goes on generates another one."""
-    steps = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
+    steps = steps_of_rollout(args)
     is_reached = args.max_steps <= 0 or args.save_steps <= args.max_steps
     if args.save_strategy != "steps" or args.save_steps < 1 or args.save_steps % steps == 0 or not is_reached:
         return []

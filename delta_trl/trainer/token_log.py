@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 from ..arguments.credit import CreditArguments
 from ..credit import Credit, Tokens
 from ..data.records import recorded_files, token_columns, write_records
+from ..scoring.models import steps_of_rollout
 from ..scoring.policy import RolloutPolicy
 from ..scoring.rollout import Rollout
 from ..scoring.texts import TokenTexts
@@ -54,8 +55,7 @@ class TokenLog(TrainerCallback):
         self._previous_step = -1  # of the rollout batch before, recorded or not
 
     def on_train_begin(self, args, state, control, **kwargs):
-        backward_passes = args.steps_per_generation * args.num_iterations  # over one rollout batch
-        self._previous_step = state.global_step - math.ceil(backward_passes / args.gradient_accumulation_steps)
+        self._previous_step = state.global_step - math.ceil(steps_of_rollout(args))
         if state.is_world_process_zero:
             for step, file in recorded_files(self.output_dir).items():
                 if step >= state.global_step:
