@@ -33,7 +33,7 @@ def save_adapter(folder: Path) -> dict[str, torch.Tensor]:
     base = AutoModelForCausalLM.from_pretrained(folder / "model")
     get_peft_model(base, config).save_pretrained(folder / "adapter")
     tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}="
+    tokenizer.chat_template = tiny.CHAT + "="
     tokenizer.save_pretrained(folder / "adapter")
     return load_file(folder / "adapter" / WEIGHTS)
 

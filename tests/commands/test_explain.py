@@ -13,18 +13,13 @@ from delta_trl.cli import main
 from delta_trl.report import read_run
 
 from ..corpus import tiny
+from ..corpus.tiny import PAIR
 from ..credit import oracle
 
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "recipes/quickstart/model"
 WORKED = "ones {a}+{b}={c} write {c} carry 0\n\\boxed{{{answer}}}"
-
-
-PAIR = [
-    {"prompt": "1+1=", "completion": "2", "reward": 1},
-    {"prompt": "1+1=", "completion": "3", "reward": 0},
-]
 
 
 def completions():
@@ -153,9 +148,7 @@ def test_a_chat_is_recorded_as_the_model_reads_it(tmp_path):
     """Special tokens that a tokenizer adds to texts are none of the completion's."""
     tiny.save(tmp_path / "model")
     tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = (
-        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
-    )
+    tokenizer.chat_template = tiny.CHAT + "{% if add_generation_prompt %}={% endif %}"
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 1)])
     tokenizer.save_pretrained(tmp_path / "model")
     chat = [{"role": "user", "content": "1+1"}]

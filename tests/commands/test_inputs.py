@@ -51,7 +51,7 @@ def test_what_is_said_of_prompts_holds_for_both_data_sets(tmp_path):
     """Long ones are left out. Only the data to train on has to fill a rollout batch."""
     tiny.save(tmp_path / "model")
     tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer.chat_template = tiny.CHAT
     tokenizer.save_pretrained(tmp_path / "model")
     questions = {"train": ["1+1=", "1+1+1+1+1=", "2+2=", "3+3="], "eval": ["2+3=", "1+1+1+1+1="]}
     for name, column in questions.items():

@@ -71,7 +71,7 @@ def test_what_is_declared_or_asked_for_stays(tmp_path, eos, asked):
     assert args.generation_kwargs == asked
 
 
-@pytest.mark.parametrize("template", [None, "{% for m in messages %}{{ m.content }}{% endfor %}"])
+@pytest.mark.parametrize("template", [None, tiny.CHAT])
 def test_templates_without_an_end(tmp_path, template):
     assert turn_end(save_tokenizer(tmp_path, chat_template=template)) is None
 

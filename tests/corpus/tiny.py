@@ -9,6 +9,15 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Con
 
 
 CHARACTERS = "0123456789+= abcdefghijklmnopqrstuvwxyz"
+CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}"  # a template that puts nothing around messages
+PAIR = [
+    {"prompt": "1+1=", "completion": "2", "reward": 1},
+    {"prompt": "1+1=", "completion": "3", "reward": 0},
+]
+
+
+def message(role: str, content) -> dict:
+    return {"role": role, "content": content}
 
 
 def tokenizer(characters: str | None = None) -> PreTrainedTokenizerFast:

@@ -7,11 +7,7 @@ import pytest
 from delta_trl.arguments.errors import UsageError
 from delta_trl.data.completions import read_completions
 
-
-PAIR = [
-    {"prompt": "1+1=", "completion": "2", "reward": 1},
-    {"prompt": "1+1=", "completion": "3", "reward": 0},
-]
+from ..corpus.tiny import PAIR
 
 
 def lines(*rows):

@@ -13,6 +13,7 @@ from delta_trl.rewards import MathReward
 from delta_trl.scoring.checks import Reader
 
 from ..corpus import tiny
+from ..corpus.tiny import message
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -20,10 +21,6 @@ ROWS = [
     {"question": "1+1?", "answer": "2"},
     {"question": "2+2?", "answer": "4"},
 ]
-
-
-def message(role: str, content) -> dict:
-    return {"role": role, "content": content}
 
 
 def test_a_local_file_or_folder_is_loaded_as_it_stands(tmp_path):
@@ -194,9 +191,7 @@ def test_rows_with_a_gold_for_each_reward_are_kept(columns, rewards, kept):
 
 def test_long_prompts_are_left_out_with_a_count(caplog):
     tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = (
-        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}{{ suffix }}"
-    )
+    tokenizer.chat_template = tiny.CHAT + "{% if add_generation_prompt %}={% endif %}{{ suffix }}"
     prompts = [[message("user", text)] for text in ("1", "11", "111", "1111")]
     data = Dataset.from_dict({"prompt": prompts})
     kept = drop_long_prompts(data, tokenizer, 3, "data.jsonl")
@@ -216,7 +211,7 @@ def test_long_prompts_are_left_out_with_a_count(caplog):
 def test_rewards_are_told_of_reasoning_where_golds_are_not_tried():
     """As on all processes but the first."""
     tokenizer = tiny.tokenizer("1<think>")
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+    tokenizer.chat_template = tiny.CHAT + "<think>"
     data = Dataset.from_dict({"prompt": [[message("user", "1")]], "solution": ["1"]})
     reader = Reader("m", tokenizer, Qwen3Config())
     given = MathReward()

@@ -75,7 +75,7 @@ ANSWERS = {
 }
 FILES = {"gpqa_diamond": "gpqa"}
 TOKENIZER = tiny.tokenizer()
-TOKENIZER.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+TOKENIZER.chat_template = tiny.CHAT
 READER = Reader("m", TOKENIZER, Qwen3Config())
 
 

@@ -34,7 +34,7 @@ from delta_trl.scoring.prompts import prompt_ids
 from ..corpus import tiny
 
 
-CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
+CHAT = tiny.CHAT + "{% if add_generation_prompt %}={% endif %}"
 FIXTURES = Path("tests/fixtures").resolve()
 CHATS = f"aime_2025={FIXTURES}/aime_2025.jsonl"
 

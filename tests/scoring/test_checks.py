@@ -162,12 +162,8 @@ def test_a_tokenizer_without_files_is_refused():
         check_tokenizer(Processor(empty), "m")
 
 
-def said(role: str, content) -> dict:
-    return {"role": role, "content": content}
-
-
-TURNS = [said("user", "1+1="), said("assistant", "2"), said("user", "2+2=")]
-ASKED_AGAIN = [*TURNS[:2], said("user", "1+1=")]
+TURNS = [tiny.message("user", "1+1="), tiny.message("assistant", "2"), tiny.message("user", "2+2=")]
+ASKED_AGAIN = [*TURNS[:2], tiny.message("user", "1+1=")]
 CHATS = {  # a template, arguments of it, a chat, and what is wrong
     "last question": ("{{ messages[-1].content }}", None, TURNS, None),
     "first question": ("{{ messages[0].content }}", None, TURNS, "leaves out '2\\+2='"),
@@ -176,8 +172,8 @@ CHATS = {  # a template, arguments of it, a chat, and what is wrong
     "with an argument": ("{% if on %}{{ messages[-1].content }}{% endif %}1", {"on": True}, TURNS, None),
     "without it": ("{% if on %}{{ messages[-1].content }}{% endif %}1", None, TURNS, "leaves out"),
     "lost with it": ("{% if not off %}{{ messages[-1].content }}{% endif %}1", {"off": True}, TURNS, "leaves out"),
-    "no user": ("{{ messages[0].content }}", None, [said("system", "1")], None),
-    "parts": ("1", None, [said("user", [{"type": "text", "text": "1"}])], None),
+    "no user": ("{{ messages[0].content }}", None, [tiny.message("system", "1")], None),
+    "parts": ("1", None, [tiny.message("user", [{"type": "text", "text": "1"}])], None),
     "error": ("{{ raise_exception('no') }}", None, TURNS, "data, row 1: the prompt cannot be read .*no"),
 }
 
@@ -194,9 +190,11 @@ def test_chats_that_the_template_loses_are_refused(template, arguments, chat, pr
 def test_the_longest_chat_is_that_of_most_characters():
     """Not of most messages."""
     tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    tokenizer.chat_template = tiny.CHAT
     reader = Reader("m", tokenizer, Qwen3Config(max_position_embeddings=99))
-    chats = [[said("user", "1"), said("user", "2")]] * (LONGEST + 1) + [[said("user", "3" * 100)]]
+    chats = [[tiny.message("user", "1"), tiny.message("user", "2")]] * (LONGEST + 1) + [
+        [tiny.message("user", "3" * 100)]
+    ]
     [warning] = check_prompts(chats, reader, "data")
     assert warning.startswith(f"data, row {LONGEST + 2}: the prompt has 100 tokens")
 
