@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delta_trl.rewards.code import CodeReward, code_reward, extract_program
-from delta_trl.sandbox import Outcome, remote
+from delta_trl.sandbox import Outcome, parse_tests, remote
 
 from ..corpus.bytes import BYTES
 
@@ -51,6 +51,8 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("\u200b```python\na\n```", "a\n"),
         ("```pytest\na\n```\n```\nb\n```", "b\n"),
         ("```python\na\n   ```\nOutput:\n```\n3\n```", "a\n"),
+        ("- So:\n    ```python\n    a\n    ```\n    Output:\n    ```\n    3\n    ```", "a\n"),
+        ("```python\na\n````\nDone.", "a\n"),
         ("```python\na\n```\n</think>\n```python\nb\n```\n</think>\nc = 1", "\nc = 1"),
     ],
 )
@@ -133,6 +135,10 @@ def test_the_last_definition_counts_and_an_unmarked_one_does_too():
     java = "```java\nclass sq {}\n```"
     completions = [f"{SOLUTION}```\n{wrong}", f"{wrong}\n{SOLUTION}```", unmarked, f"{SOLUTION}```\n{java}"]
     assert code_reward(completions, SQUARES[:1] * 4) == [0.0, 1.0, 1.0, 1.0]
+    unmarked_reader = "```\nprint(int(input()) ** 2)\n```\nPowers:\n```python\nprint(2 ** 2)\n```"
+    assert code_reward([unmarked_reader], [FROM_2_AND_3]) == [1.0]
+    halves = "One:\n```python\ndef f(): 1\n```\nTwo:\n```python\ndef g(): 2\n```"
+    assert extract_program(halves, parse_tests({"test": "assert f() < g()"})) == "def g(): 2\n"
 
 
 BODY = "    return n * n\n"
@@ -186,8 +192,11 @@ def test_rewards_and_verdicts():
         ("x = 1\nprint(", ADD, 0.0, "SyntaxError in line 2 on test 1 of 2"),
         ("```python\nx = 1\n\n  y = 2\n```", ADD, 0.0, "IndentationError in line 3 on test 1 of 2"),
         ("```python\nif 1:\n        x = 1\n\ty = 2\n```", ADD, 0.0, "TabError in line 3 on test 1 of 2"),
+        ("~~~\nx = (\n~~~", ADD, 0.0, "SyntaxError in line 1 on test 1 of 2"),
         ("```\ndef f(x)\n```", ONE_CALL, 0.0, "SyntaxError in line 1 on test 1 of 1"),
         ("```\nx = 1\nf = (\n```", {"test": "assert f(1)"}, 0.0, "SyntaxError in line 2 on test 1 of 1"),
+        ("x = 1\n  y = 2", {"test": "assert f(1)"}, 0.0, "IndentationError in line 2 on test 1 of 1"),
+        ("import os\ndef f(x): os._exit(0)", {"test": "assert f(1)"}, 0.0, "exception on test 1 of 1"),
         ("It is f.", {"test": "assert f(1)"}, 0.0, "no Python program"),
         ("```python\neval('(')\n```", ADD, 0.0, "exception on test 1 of 2"),
         ("def f(x): raise MemoryError", {"test": "assert f(1)"}, 0.0, "memory on test 1 of 1"),
@@ -207,6 +216,7 @@ def test_rewards_and_verdicts():
     assert code_reward(completions, tests, prompts=["p"] * len(rows), **hooks) == wanted
     assert logged["code_verdict"] == verdicts
     assert metrics == {"code_reward/ungraded": pytest.approx(2 / len(rows))}
+    assert code_reward([], []) == []
 
 
 def test_what_a_program_awaits_may_go_on_in_its_next_call():
@@ -246,6 +256,9 @@ def test_options_reach_the_sandbox():
     weaker = CodeReward(tier="B")  # where the better one may work, too
     assert weaker(slow, tests) == [1.0]
     assert weaker.sandbox.tier == "B"
+    server = CodeReward(remote_url="", workers=3).sandbox  # an address that somebody forgot to set: nothing runs here
+    assert not server.is_local
+    assert server.workers == 3
 
 
 def test_a_prompt_may_open_the_block_or_the_reasoning():
@@ -287,7 +300,7 @@ class Fusion(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         Fusion.requests += 1
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if Fusion.failures > 0:
+        if Fusion.failures > 0 or self.path not in ("/run_code", "/proxy/run_code"):
             Fusion.failures -= 1
             self.send_error(503, "busy\x1b[2J")
             return
@@ -332,15 +345,18 @@ def test_a_remote_server_gets_the_limits_and_says_what_ended_a_program(server, m
     requests, logged = [], {}
     slow = {"status": "Failed", "run_result": {"status": "TimeLimitExceeded", "return_code": None, "stdout": "3\n"}}
     failed = {"status": "Failed", "run_result": {"status": "Finished", "return_code": 1, "stdout": "3\n"}}
+    ended = {"status": "Success", "run_result": {"status": "Finished", "stdout": "3\n"}}
+    answers = {"slow = 1": slow, "x = 1": failed, "y = 1": ended}
 
     def answer(request):
         requests.append(request)
-        return json.dumps(slow if "slow" in request["code"] else failed).encode()
+        return json.dumps(answers[request["code"]]).encode()
 
     monkeypatch.setattr(Fusion, "answer", answer)
-    reward = CodeReward(timeout=2.5, memory_mb=77, remote_url=f"{server}/")
-    assert reward(["slow = 1", "x = 1"], [ADD, ADD], log_extra=logged.__setitem__) == [0.0, 0.0]
-    assert logged["code_verdict"] == ["timeout on test 1 of 2", "exception on test 1 of 2"]
+    monkeypatch.setattr(remote, "OVERHEAD_SECONDS", 0.0)
+    reward = CodeReward(timeout=2.5, memory_mb=77, remote_url=f"{server}/proxy/")
+    assert reward(list(answers), [ADD] * 3, log_extra=logged.__setitem__) == [0.0] * 3
+    assert logged["code_verdict"] == ["timeout on test 1 of 2", *["exception on test 1 of 2"] * 2]
     for request in requests:
         assert (request["run_timeout"], request["memory_limit_MB"], request["stdin"]) == (2.5, 77, "1 2")
 
@@ -364,18 +380,24 @@ def test_whatever_a_remote_server_answers_raises_nothing(server, body):
 
 
 @pytest.mark.parametrize(
-    ("body", "missing"),
+    ("body", "missing", "reason"),
     [
-        (b'{"status": "Success", "run_result": "7"}', 0),
-        (b'{"status": "Success", "run_result": {}}', 0),
-        (b"7", 0),
-        (b"[" * 100_000, 0),
-        (b'{"status":', 1000),
+        (b'{"status": "Success", "run_result": "7"}', 0, "TypeError"),
+        (b'{"status": "Success", "run_result": {}}', 0, "KeyError"),
+        (b'{"status": "SandboxError", "message": "no disk"}', 0, "no disk"),
+        (b"7", 0, "TypeError"),
+        (b"[" * 100_000, 0, "RecursionError"),
+        (b'{"status":', 1000, "IncompleteRead"),
     ],
 )
-def test_a_remote_answer_that_is_none(body, missing, server, monkeypatch):
+def test_a_remote_answer_that_is_none(body, missing, reason, server, monkeypatch, caplog):
     """Also one that stops halfway: tried again, and then no reward."""
     for name, value in (("answer", lambda request: body), ("missing", missing), ("requests", 0)):
         monkeypatch.setattr(Fusion, name, value)
-    assert CodeReward(remote_url=server)([RIGHT], [ADD]) == [None]
+    logged = {}
+    assert CodeReward(remote_url=server)([RIGHT], [ADD], log_extra=logged.__setitem__) == [None]
+    assert logged["code_verdict"] == ["sandbox error"]
     assert Fusion.requests == 3
+    for attempt, message in zip((1, 2, 3), caplog.messages, strict=True):
+        assert f"attempt {attempt} of 3" in message
+        assert reason in message

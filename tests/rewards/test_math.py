@@ -60,7 +60,7 @@ def test_parts_of_messages():
         {"type": "image"},
         "4}",
     ]
-    answer = {"role": "assistant", "content": parts}
+    answer = {"content": parts}
     nothing = {"content": None}
     calls = {"role": "assistant", "tool_calls": []}
     assert math_reward([[answer], [nothing], [calls], []], ["4"] * 4) == [1.0, 0.0, 0.0, 0.0]
@@ -151,7 +151,7 @@ def test_lengths_must_agree():
         with pytest.raises(ValueError, match=f"1 values in `{name}` for 2 completions"):
             reward(["1", "1"], ["1"])
         with pytest.raises(TypeError, match="A completion is None"):
-            reward([None], ["1"])
+            reward(["1", None], ["1", "1"])
 
 
 def test_a_text_in_place_of_a_list_is_refused():
@@ -190,10 +190,16 @@ def test_a_reward_that_asks_is_told_what_the_chat_template_opens():
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = "{{ messages[0].content }}<think>\n"
     rewards = [get_reward("math_reward", reasoning_opened=opened) for opened in (None, False, True)]
-    told = told_of_reasoning(rewards, [{"role": "user", "content": "1+1?"}], tokenizer, None)
+    chat = [{"role": "user", "content": "1+1?"}]
+    told = told_of_reasoning(rewards, chat, tokenizer, None)
     assert [reward.reasoning_opened for reward in told] == [True, False, True]
     assert told[1:] == rewards[1:]
     assert rewards[0].reasoning_opened is None
+    assert told_of_reasoning(rewards, "1+1?", tokenizer, None) == rewards
+    for parser in ("response_template", "response_schema"):  # by which TRL takes the reasoning out
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tokenizer, parser, "x", raising=False)
+            assert told_of_reasoning(rewards, chat, tokenizer, None) == rewards
 
 
 def test_reasoning_that_the_chat_template_opens():

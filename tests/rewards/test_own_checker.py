@@ -28,6 +28,8 @@ cached = cache(sums_to)
 def rejects(given, output, expected): return False
 def breaks(given, output, expected): return output[99]
 def forgets(given, output, expected): output == expected
+def accepts_all(given, output, expected): return True
+def reads_two(given, output, expected): return output.split()[1] != ""
 '''
 PAIRS = {"inputs": ["7", "5", "9"], "outputs": ["3 4", "2 3", "4 5"], "checker": "my_checkers.sums_to"}
 
@@ -53,12 +55,23 @@ def verdict(program: str, tests=PAIRS) -> str:
         ("n = int(input()); print(n - 1, n % 5 // 4 + 1)", "wrong answer on test 3 of 3"),
         ("print('many')", "wrong answer on test 1 of 3"),
         ("import sys; print(1, int(input()) - 1); sys.exit(1)", "exception on test 1 of 3"),
-        ("import os; os.write(1, b'\\xff')", "wrong answer on test 1 of 3"),
     ],
 )
 def test_a_checker_judges_the_output(program, expected):
     """Also of cases that run together, and only if the program ends well."""
     assert verdict(program) == expected
+
+
+@pytest.mark.parametrize(
+    ("checker", "program"),
+    [
+        ("accepts_all", "import os; os.write(1, b'\\xff')"),
+        ("reads_two", "print(1)"),
+    ],
+)
+def test_what_no_checker_can_read_is_wrong(checker, program):
+    """What is no text, whatever the checker says, and what it raises an IndexError on."""
+    assert verdict(program, {**PAIRS, "checker": f"my_checkers.{checker}"}) == "wrong answer on test 1 of 3"
 
 
 def test_an_exception_on_an_output_is_wrong_and_named_once(caplog):

@@ -33,6 +33,7 @@ def test_defaults_are_those_of_the_docstring(called):
         ("soft_overlong_punishment", {}, "missing a required argument: 'max_completion_len'"),
         ("math_reward", {"time_out": 1}, "did you mean 'timeout'"),
         ("think_format_reward", {"strict": True}, "takes no options, got strict"),
+        ("code_reward", {"tier": "C"}, "'A' or 'B', got 'C'"),
     ],
 )
 def test_a_wrong_name_or_option_is_refused_with_the_right_one(name, options, message):

@@ -18,17 +18,17 @@ from ..corpus import tiny
 from ..trainers import TRL, logged, same_weights
 
 
-CALLS: list[list[str]] = []
+CALLS: list[tuple[list[str], list[str]]] = []
 NONE = math.nan
 
 
-def fails(completions, **kwargs):
-    CALLS.append(completions)
+def fails(prompts, completions, **kwargs):
+    CALLS.append((prompts, completions))
     raise KeyError("busy")
 
 
-async def fails_later(completions, **kwargs):
-    fails(completions)
+async def fails_later(**kwargs):
+    fails(**kwargs)
 
 
 @pytest.mark.parametrize("func", [fails, fails_later])
@@ -39,11 +39,12 @@ def test_a_failing_reward_is_named_and_not_called_again(make_trainer, func):
     with pytest.raises(KeyError, match="busy") as error:
         trainer.train()
     assert trainer.reward_funcs == [tiny.reward_letters, func]
-    [completions] = CALLS
+    [(prompts, completions)] = CALLS
     [note] = error.value.__notes__
     assert f"'{func.__name__}'" in note
     assert "8 completions" in note
     assert repr(completions[0]) in note
+    assert repr(prompts[0]) in note
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,7 @@ def test_a_failing_reward_is_named_and_not_called_again(make_trainer, func):
         ([0.5], ValueError),
         ([0.0, 1e300] * 4, ValueError),
         ([0.0] * 7 + [math.inf], ValueError),
+        ([0.0] * 7 + [-math.inf], ValueError),
     ],
     ids=repr,
 )
@@ -206,3 +208,10 @@ def test_equal_sums_have_no_contrast_however_they_round(functions, size):
 def test_rewards_of_environments_may_be_asked_without_completions():
     func = explain_failures(lambda environments, **_: [1.0, None], "Game")
     assert func(environments=[object(), object()]) == [1.0, None]
+    with pytest.raises(ZeroDivisionError):
+        explain_failures(lambda environments: 1 / 0, "Game")(environments=[object()])
+
+
+def test_reward_models_stay_themselves():
+    model = torch.nn.Linear(1, 1)
+    assert explain_failures(model, "model") is model
