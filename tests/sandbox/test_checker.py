@@ -29,11 +29,12 @@ def fastest(holds) -> float:
     [
         (same_json, b"[" + b"[]," * (SIZE // 3) + b"[]]", 1),
         (same_json, b"1" * SIZE, 1),
+        (same_json, b"[" * 100_000, "[" * 100_000),
         (same_output, b"1" * SIZE + b"x", "1.5"),
         (same_output, b"1 " * (SIZE // 2), "1.5 2.5\n3.5"),
         (same_output, b"x" + b"\n" * SIZE + b"x", "1.5"),
     ],
-    ids=["lists", "digits", "digits in text", "words", "lines"],
+    ids=["lists", "digits", "open brackets", "digits in text", "words", "lines"],
 )
 def test_what_is_hostile_is_soon_refused(same, given, expected):
     assert fastest(lambda: not same(given, expected)) < SECONDS

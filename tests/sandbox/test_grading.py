@@ -59,9 +59,12 @@ def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
     assert result.passed == 2
 
 
-def test_tests_that_end_early_have_not_passed(sandbox):
-    tests = parse_tests({"test_list": ["assert f(1) == 2", "import os; os._exit(0)", "assert f(2) == 3"]})
-    assert str(grade(sandbox, F, tests, stop_at_failure=False)) == "exception on test 2 of 3"
+@pytest.mark.parametrize(("end", "passed"), [("import os; os._exit(0)", 1), ("import sys; sys.exit(0)", 2)])
+def test_tests_that_end_early_have_not_passed(sandbox, end, passed):
+    tests = parse_tests({"test_list": ["assert f(1) == 2", end, "assert f(2) == 3"]})
+    result = grade(sandbox, F, tests, stop_at_failure=False)
+    assert str(result) == "exception on test 2 of 3"
+    assert result.passed == passed
 
 
 def test_a_program_gets_two_timeouts(sandbox, monkeypatch):
@@ -93,6 +96,7 @@ class P:
     def __hash__(self): return 0
     def __lt__(self, o): return True
     def __add__(self, o): return 3
+class Q(P): pass
 class Point(collections.namedtuple('Point', 'x y')):
     def norm(self): return abs(self.x) + abs(self.y)
 async def later(x):
@@ -125,3 +129,11 @@ def test_a_program_that_answers_differently_in_a_batch_has_one_guess(sandbox, st
         if result.verdict == "passed":
             passed.add(outputs)
     assert passed <= {(True, True, True), (False, False, False)}
+
+
+def test_cases_that_a_batch_does_not_decide_all_count(sandbox):
+    program = "import string\nprint(string.digits == 'seen'); string.digits = 'seen'"
+    tests = parse_tests({"inputs": ["", "", ""], "outputs": ["False", "no", "False"]})
+    result = grade(sandbox, program, tests, stop_at_failure=False)
+    assert str(result) == "wrong answer on test 2 of 3"
+    assert result.passed == 2

@@ -41,7 +41,9 @@ def test_what_a_trainer_passes_on():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("limit", "needed"), [("RLIMIT_NPROC", 64), ("RLIMIT_NOFILE", 128)])
+@pytest.mark.parametrize(
+    ("limit", "needed"), [("RLIMIT_NPROC", 64), ("RLIMIT_NOFILE", 128), ("RLIMIT_AS", 2048 << 20)]
+)
 def test_an_inherited_limit_is_named(monkeypatch, limit, needed):
     real = resource.getrlimit
     lowered = getattr(resource, limit)
@@ -51,10 +53,11 @@ def test_an_inherited_limit_is_named(monkeypatch, limit, needed):
 
     monkeypatch.setattr(resource, "getrlimit", getrlimit)
     value = needed
-    assert Limits().lowered() is None
+    of_a_call = Limits(memory_mb=2048)
+    assert of_a_call.lowered() is None
     value = needed - 1
     with pytest.raises(SandboxUnavailableError, match=f"{limit} of this process is {value}, .* need {needed}"):
-        Sandbox(workers=1).run("")
+        Sandbox(workers=1).run("", limits=of_a_call)
 
 
 SUITE = parse_tests({"test": "assert f(1) == 2"})
@@ -91,10 +94,27 @@ class LittleProcessorTime(Limits):
 
 
 def test_a_kill_for_too_much_processor_time_is_the_program_s_fault(one_worker, waits):
-    code = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
+    """Also for time in the kernel."""
+    code = "import os, signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: os.urandom(1 << 20)"
     result = one_worker.run(code, limits=LittleProcessorTime(wall_seconds=30))
     assert result.outcome is Outcome.TIMEOUT
     assert not waits  # it is not tried again
+
+
+BUSY = """\
+import signal, time
+signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+def f(x):
+    while time.process_time() < 1.1: pass
+    return 2
+"""
+
+
+def test_a_program_that_takes_too_much_processor_time_does_not_pass(one_worker):
+    """The tests wait for what it returns, and do not see what it took."""
+    result = grade(one_worker, BUSY, SUITE, LittleProcessorTime(wall_seconds=30), stop_at_failure=False)
+    assert str(result) == "timeout on test 1 of 1"
+    assert result.passed == 0
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,13 @@ def test_approx_of_arrays(actual, expected):
     assert (actual == pytest_names.Approx(expected)) == theirs
 
 
+def test_approx_of_an_array_of_several_rows():
+    array = np.array([[1.0, 2.0], [3.0, 4.0]])
+    for approx in (pytest.approx, pytest_names.Approx):
+        assert array + 1e-7 == approx(array)
+        assert array + 1e-3 != approx(array)
+
+
 def test_an_array_is_not_near_a_number():
     """To pytest an empty one is: no item of it differs."""
     assert np.zeros(0) == pytest.approx(2.5)
