@@ -197,6 +197,7 @@ def test_rewards_and_verdicts():
         ("```\nx = 1\nf = (\n```", {"test": "assert f(1)"}, 0.0, "SyntaxError in line 2 on test 1 of 1"),
         ("x = 1\n  y = 2", {"test": "assert f(1)"}, 0.0, "IndentationError in line 2 on test 1 of 1"),
         ("import os\ndef f(x): os._exit(0)", {"test": "assert f(1)"}, 0.0, "exception on test 1 of 1"),
+        ("import os\ndef f(x): os._exit(0)", ONE_CALL, 0.0, "wrong answer on test 1 of 1"),
         ("It is f.", {"test": "assert f(1)"}, 0.0, "no Python program"),
         ("```python\neval('(')\n```", ADD, 0.0, "exception on test 1 of 2"),
         ("def f(x): raise MemoryError", {"test": "assert f(1)"}, 0.0, "memory on test 1 of 1"),
