@@ -700,7 +700,7 @@ def test_problems_are_compared_whatever_text_is_around_them(compared):
 def test_an_evaluation_does_not_differ_from_itself(compared):
     write_evaluation("a", [[float(i % 3 == 0)] for i in range(12)])
     _, cells, printed = compared("a")
-    assert cells["problems"] == ["12", "0.333", "0.333", "0.000", "all are equal"]
+    assert cells == {"problems": ["12", "0.333", "0.333", "0.000", "all are equal"]}
     assert "nothing is different" in printed
 
 
