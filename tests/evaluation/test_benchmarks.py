@@ -198,8 +198,9 @@ def test_a_name_resolves_to_a_benchmark_a_group_or_a_file():
         resolve(["a/test.jsonl", "b/test.jsonl"])
     with pytest.raises(ValueError, match="'gsm8k' is named twice"):
         resolve(["gsm8k", "paper_math", "gsm8k=org/mirror"])
-    with pytest.raises(ValueError, match="'aime_2024'"):
-        resolve(["amie2024=x"])
+    for misspelt, meant in (("amie2024=x", "aime_2024"), ("paper_maths", "paper_math")):
+        with pytest.raises(ValueError, match=f"'{meant}'.*Expected one of aime_2024, .*paper_out_of_domain"):
+            resolve([misspelt])
 
 
 # --- which problems ---

@@ -112,7 +112,7 @@ def read_samples(folder="eval", name="problems") -> pd.DataFrame:
 async def judged(completions, log_extra, log_metric, **columns):
     """A reward that logs what it sees of each completion."""
     log_extra("said", [text.upper() for text in completions])
-    log_extra("size", map(len, completions))
+    log_extra("is_long", [len(text) > 9 for text in completions])
     log_metric("seen", 1.0)
     return [len(text) / 10 for text in completions]
 
@@ -121,7 +121,7 @@ def test_what_a_reward_logs_of_a_sample_stands_beside_it(call):
     assert call("evals/one", reward="tests.evaluation.test_eval.judged") == 0
     for sample in read_samples("evals/one").itertuples():
         said = sample.completion
-        assert sample.logged == {"said": said.upper(), "size": len(said)}
+        assert sample.logged == {"said": said.upper(), "is_long": len(said) > 9}
         assert sample.reward == len(said) / 10
 
 
@@ -315,8 +315,9 @@ def test_an_adapter_is_evaluated_on_its_base(call, model, capsys):
     assert len(of_model) == 10  # greedy samples of a problem are all equal: one is drawn
     assert greedy("named", adapter_name_or_path="adapter") == of_adapter
     assert "adapter, temperature" in capsys.readouterr().out
-    assert call("vllm", adapter_name_or_path="adapter", use_vllm=True) == 2
-    assert "'adapter' is an adapter: vLLM samples from whole models" in capsys.readouterr().err
+    for option in ("model_name_or_path", "adapter_name_or_path"):
+        assert call("vllm", use_vllm=True, **{option: "adapter"}) == 2
+        assert "'adapter' is an adapter: vLLM samples from whole models" in capsys.readouterr().err
 
 
 def test_a_model_is_loaded_as_asked_for(model):
@@ -345,6 +346,10 @@ def test_a_revision_is_that_of_the_models_name(model, names, of_adapter, of_base
     assert source.adapter_options["revision"] == of_adapter
     assert source.base().model_name_or_path == "model"
     assert source.base().model_revision == of_base
+    assert source.base().adapter() is None
+    assert source.reader().name == "adapter"
+    source.local_files_only = True  # of a dry run
+    assert source.base().hub_options["local_files_only"] is source.adapter_options["local_files_only"] is True
 
 
 def test_tokens_that_only_an_adapter_has(model):
@@ -625,6 +630,7 @@ def test_the_table_of_an_evaluation(shown):
     printed = shown(some=[UNSCORED, *[[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]] * 6], none=[UNSCORED] * 2)
     assert printed.startswith("m, temperature 1, top-p 0.7\n")
     cells = cells_of(printed)
+    assert len(set(map(len, printed.splitlines()[1:]))) == 1  # aligned
     titles = ["problems", "avg@3", "95 % interval", "pass@3", "truncated", "mean length", "unscored"]
     assert cells["benchmark"] == titles
     low, high = results(name="some")["interval"]
@@ -635,6 +641,7 @@ def test_the_table_of_an_evaluation(shown):
     assert cells["average (by problems)"] == ["12 of 15", "0.167", interval, "0.500", "33.3%", "20", "9"]
     assert results(name="some")["pass_at_k"] == pytest.approx({"1": 1 / 6, "2": 1 / 3, "3": 1 / 2})
     assert results(name="none")["pass_at_k"] == {"1": None, "2": None, "3": None}
+    assert results(name="none")["interval"] == [None, None]  # JSON has no NaN
 
 
 def test_problems_of_two_benchmarks_with_one_prompt_are_drawn_together(shown):
@@ -700,7 +707,7 @@ def test_problems_are_compared_whatever_text_is_around_them(compared):
 def test_an_evaluation_does_not_differ_from_itself(compared):
     write_evaluation("a", [[float(i % 3 == 0)] for i in range(12)])
     _, cells, printed = compared("a")
-    assert cells["problems"] == ["12", "0.333", "0.333", "0.000", "all are equal"]
+    assert cells == {"problems": ["12", "0.333", "0.333", "0.000", "all are equal"]}
     assert "nothing is different" in printed
 
 
@@ -710,8 +717,9 @@ def test_versions_tell_graders_apart(monkeypatch):
     packages = ("delta-trl", "torch", "transformers", "math-verify", "latex2sympy2_extended", "sympy")
     assert {name: before[name] for name in packages} == {name: version(name) for name in packages}
     for room in ("rewards", "sandbox"):
-        Path(room).mkdir()
-        Path(room, "code.py").write_text("# edited\n")
+        part = Path(room, "part")
+        part.mkdir(parents=True)
+        Path(part, "code.py").write_text("# edited\n")
         now = results_module.versions()
         changed = [name for name in now if now[name] != before[name]]
         assert changed == [room]
@@ -776,6 +784,7 @@ MISTAKES = [  # in the data, or in options, and what the message names
     (PROBLEM, {"num_problems": 0}, "num_problems=0"),
     (PROBLEM, {"conversational": True}, "chat template"),
     (PROBLEM, {"model_name_or_path": FIXTURES}, "fixtures"),
+    (PROBLEM, {"model_name_or_path": "./nowhere"}, "no such file or folder"),
     (PROBLEM, {"prompt_template": "no"}, "prompt_template='no'"),
     (PROBLEM, {"dataset_format": "gsm8k"}, "dataset_format='gsm8k'"),
 ]
@@ -829,9 +838,11 @@ def test_a_folder_without_an_evaluation_is_named(folder, problem, capsys):
 
 
 def test_columns_of_a_file_are_renamed(call):
-    data = tiny.dataset(3)
+    """Of a part of its problems, each has the number of its row in the file."""
+    data = tiny.dataset(10)
     data.rename_columns({"prompt": "question", "solution": "answer"}).to_json("asked.jsonl")
     mapping = "{question: prompt, answer: solution}"
-    assert call(benchmarks="asked.jsonl", column_mapping=mapping, reward="math_reward") == 0
-    prompts = read_samples(name="asked")["prompt"].unique()
-    assert prompts.tolist() == data["prompt"][:]
+    assert call(benchmarks="asked.jsonl", column_mapping=mapping, num_problems=3, reward="math_reward") == 0
+    problems = read_samples(name="asked").drop_duplicates("problem")
+    assert problems["prompt"].tolist() == [data["prompt"][number - 1] for number in problems["problem"]]
+    assert len(problems) == 3

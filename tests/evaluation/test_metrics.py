@@ -55,10 +55,10 @@ def test_nothing_is_scored():
 
 
 def test_interval_of_ten_problems_by_enumeration():
-    """Resampling five wrong and five right ones gives a binomial distribution. A missing mean is left out."""
+    """Resampling five wrong and five right ones gives a binomial distribution. Missing means are left out."""
     right = scipy.stats.binom(10, 0.5)
     low, high = right.interval(0.95)
-    means = pd.Series([0.0, 1.0] * 5 + [NAN])
+    means = pd.Series([0.0, 1.0] * 5 + [NAN] * 30)
     assert bootstrap_interval(means) == pytest.approx((low / 10, high / 10))
 
 

@@ -78,6 +78,11 @@ def test_seeds_to_see_a_difference(spread):
     assert seeds_to_see(0.01, 1.0, tests=3) > 90_000  # so many have no exact answer
 
 
+@pytest.mark.parametrize(("spread", "seeds"), [(1, 10), (1.25, 15), (2, 34), (5, 199)])
+def test_seeds_to_see_a_difference_of_1_are_those_of_textbooks(spread, seeds):
+    assert seeds_to_see(1, spread, tests=1) == seeds
+
+
 def simulated(rng, seeds: int, effect: float) -> str:
     """What is said of a comparison in which the rule differs from the other arms by `effect` standard deviations."""
     luck = rng.normal(0, 3, seeds)  # of a seed, for all its arms

@@ -20,14 +20,14 @@ EVALUATION = {"benchmarks": ["few", "many"], "options": {}, "folder": "a"}
 def test_outcomes_equal_those_by_hand(tmp_path):
     logged = {
         "reward": [0.1] * 19 + [0.7, 0.9],  # of which a tenth are three
-        "eval_a_reward": [0.0] * 20 + [0.2],
+        "eval_a_reward": [0.9] * 20 + [0.2],
         "eval_b_reward": [0.0] * 20 + [0.4],
     }
     runs.write_history(tmp_path, range(1, 22), **logged)
     folder = tmp_path / "benchmarks" / EVALUATION["folder"]
     folder.mkdir(parents=True)
     for name, problems, accuracy in (("few", 10, 0.5), ("many", 30, 0.1), ("not in the plan", 10, 1.0)):
-        results = {"scored_problems": problems, "avg_at_k": accuracy}
+        results = {"problems": 50, "scored_problems": problems, "avg_at_k": accuracy}
         content = {"settings": {"num_generations": 1}, "results": results}
         (folder / f"{name}.json").write_text(json.dumps(content))
 
@@ -49,6 +49,7 @@ def test_an_outcome_that_was_not_measured(tmp_path):
 
 
 RULES = ("none", "delta", "side_mean", "shuffled", "fipo", "within_side")
+GAINS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.01)  # from seed to seed
 
 
 PLAN = {
@@ -79,8 +80,8 @@ def rows_of(text: str) -> list[list[str]]:
 def train(folder):
     """The runs of a comparison of six arms with three seeds, which were evaluated before training, too."""
     for seed in PLAN["seeds"]:
-        for i, arm in enumerate(RULES):
-            at_end = 0.5 + 0.01 * i * seed
+        for arm, gain in zip(RULES, GAINS, strict=True):
+            at_end = 0.5 + gain * seed
             logged = {
                 "reward": [0.3, 0.4, 0.5],
                 "step_time": [30.0 + 30 * seed] * 3,
@@ -116,25 +117,29 @@ def test_what_was_not_evaluated_before_training_has_no_row(trained):
         state = json.loads(path.read_text())
         del state["log_history"][0]["eval_reward"]
         path.write_text(json.dumps(state))
-    rows = rows_of(write_outcomes(trained, {**PLAN, "arms": TWO, "seeds": [0]}, [0], {}))
-    assert [row[0] for row in rows[2:]] == ["none", "delta"]
+    changes = {"arms": TWO, "seeds": [0], "evaluation": {**EVALUATION, "benchmarks": []}}
+    text = write_outcomes(trained, PLAN | changes, [0], {})
+    assert [row[0] for row in rows_of(text)[2:]] == ["none", "delta"]
+    assert "dataset_name: my/data; seeds: 0\n" in text
 
 
 def test_differences_are_those_of_the_rule(compared):
-    """Of `shuffled`, which was 0, 0.02 and 0.04 better; its p of 0.23 is corrected for five arms."""
+    """Of `shuffled`, which was 0, 0.02 and 0.04 better; its p of 0.23 is corrected for the four arms that differ."""
     text = (compared / "compare.md").read_text()
     rows = {row[0]: row[1:] for row in rows_of(text)}
     mean, half, _ = t_test([0.0, -0.02, -0.04])
-    assert rows["delta - shuffled"] == [f"{mean:+.3f}", f"{mean - half:+.3f} to {mean + half:+.3f}", "1.000"]
+    assert rows["delta - shuffled"] == [f"{mean:+.3f}", f"{mean - half:+.3f} to {mean + half:+.3f}", "0.902"]
+    assert rows["delta - within_side"] == ["+0.000", "+0.000 to +0.000", "the same for every seed: no test"]
     assert rows["eval_reward"] == ["difference", "95 % interval, uncorrected", "p, corrected"]
 
     content = json.loads((compared / "compare.json").read_text())
     assert content["before"] == {"eval_reward": 0.25}
     assert content["means"]["shuffled"]["eval_reward"] == pytest.approx(0.53)
     assert content["reached"]["shuffled"]["eval_reward"] == pytest.approx([0.5, 0.53, 0.56])
-    of_shuffled = next(one for one in content["differences"] if one["arm"] == "shuffled")
-    assert of_shuffled["by_seed"] == pytest.approx([0.0, -0.02, -0.04])
-    assert of_shuffled["p"] == pytest.approx(1.0)
+    by_arm = {one["arm"]: one for one in content["differences"]}
+    assert by_arm["shuffled"]["by_seed"] == pytest.approx([0.0, -0.02, -0.04])
+    assert by_arm["shuffled"]["p"] == pytest.approx(0.902, abs=5e-4)
+    assert by_arm["within_side"]["p"] is None
 
 
 def test_differences_lie_where_their_numbers_are(compared):
@@ -183,6 +188,13 @@ def test_a_comparison_is_judged_when_all_seeds_are_finished_or_left_out(trained,
     for reason in reasons.values():
         assert reason in text
         assert reason in html
+
+
+def test_the_curves_are_of_what_is_judged(trained, compared):
+    write_outcomes(trained, PLAN | {"arms": TWO, "seeds": [0], "primary": "training_reward"}, [0], {})
+    for folder, shown in ((compared, "evaluation"), (trained, "training")):
+        html = (folder / "compare.html").read_text()
+        assert set(re.findall(r"Reward in (\w+)", html)) == {shown}
 
 
 def test_the_page_of_a_comparison_fits_a_narrow_window_and_links_its_runs(compared, open_page):

@@ -82,7 +82,7 @@ def test_what_is_not_known_is_left_out():
     assert describe("coefficient", 1.2, math.log(0.5), 0.7) == "coefficient 1.200, probability 0.5, entropy 0.70"
     assert describe("coefficient", 1.2, math.log(0.99), math.nan) == "coefficient 1.200, probability 0.99"
     assert describe("coefficient", 0.0, 0.0, 0.0) == "coefficient 0.000, probability 1, entropy 0.00"
-    assert describe("coefficient", math.nan) == "coefficient not known"
+    assert describe("coefficient", math.nan) == describe("coefficient", math.inf) == "coefficient not known"
     assert describe("advantage", -0.5) == "advantage -0.500"
 
 
@@ -95,6 +95,7 @@ def test_takes_tensors_and_shows_in_a_notebook():
     assert re.findall(r"-?\d\.\d\d", legend) == ["0.00", "2.50"]  # the ends of the scale
 
 
-def test_another_number_of_values_is_refused():
-    with pytest.raises(ValueError, match="for 2 tokens"):
-        token_heatmap(["a", "b"], [1.0])
+@pytest.mark.parametrize("count", [1, 3])
+def test_another_number_of_values_is_refused(count):
+    with pytest.raises(ValueError, match=f"{count} coefficients for 2 tokens"):
+        token_heatmap(["a", "b"], [1.0] * count)

@@ -86,6 +86,7 @@ def test_the_page_says_what_ran_and_opens_at_the_last_step(tmp_path):
     assert text == "model my/<model> · token_credit DelTA() · learning_rate 0.0 · date 2026-01-02"
     groups = re.findall(r'<details class="group"( open)?><summary>.*?(\d+)', html)
     assert groups == [(" open", "39"), ("", "39"), ("", "0"), ("", "0")]
+    assert '<p id="settings">model <b>other</b></p>' in report_on(tmp_path, settings={"model": "other"})
 
 
 HOSTILE = [
@@ -144,6 +145,12 @@ def test_injected_script_would_not_run(run_dir, tmp_path, browser):
     page.goto(attacked.as_uri())
     assert page.evaluate("window.hit") is None
     page.close()
+
+
+def test_only_scripts_with_the_nonce_of_their_page_may_run(run_dir):
+    nonces = [re.findall(r"""nonce(?:-|=")([\w-]+)""", report_on(run_dir)) for _ in range(2)]
+    (of_policy, of_script), (other, _) = nonces
+    assert of_policy == of_script != other
 
 
 # --- the HTML itself ---
@@ -226,9 +233,9 @@ def test_a_completion_with_its_numbers(tmp_path):
 
 
 def test_a_group_with_winners_and_losers_is_open(tmp_path):
-    won = runs.completion(["a"], prompt="won")
+    won = [runs.completion(["a"], advantage, prompt="won") for advantage in (1.0, 0.0)]
     both = [runs.completion(["a"], advantage, prompt="both", prompt_index=1) for advantage in (1.0, -1.0)]
-    runs.write_completions(tmp_path, [won, *both])
+    runs.write_completions(tmp_path, [*won, *both])
     opened = re.findall(r'<details class="group" open><summary>(.*?)<', report_on(tmp_path))
     assert opened == ["step 0 · 1 winners, 1 losers · both"]
 
@@ -272,9 +279,9 @@ def test_equal_completions_stand_there_once(tmp_path):
     """Those whose credit or rewards differ do not."""
     tokens = ["7", "+", "3"]
     rows = [
-        runs.completion(tokens),
+        runs.completion(tokens, coefficients=[1.0, None, 1.0]),  # a tool's token
         runs.completion(["10"]),
-        runs.completion(tokens),
+        runs.completion(tokens, coefficients=[1.0, None, 1.0]),
         runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.0]),
         runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.1]),
         runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.001]),
@@ -410,15 +417,15 @@ def test_small_changes_look_small_and_steps_are_whole_numbers(tmp_path):
 
 def test_coefficients_by_side_and_position():
     """
-    Winners rise from 1 to 2 over 48 positions, in 24 bins of 2; losers stay. The second of two steps is higher by 1,
-    and has three times as many tokens, which does not count.
+    Winners rise from 1 to 2 over 48 positions, in 24 bins of 2; losers stay, and are shorter. The second of two steps
+    is higher by 1, and has three times as many tokens, which does not count.
     """
     position = np.arange(1, 49)
     rise = np.linspace(1, 2, 48)
     first_step = pd.DataFrame({"step": 0, "position": position, "coefficient": rise})
     second_step = first_step.assign(step=1, coefficient=rise + 1)
     winners = pd.concat([first_step] * 5 + [second_step] * 15).assign(side=1)
-    losers = winners.assign(side=-1, coefficient=0.9)
+    losers = winners[winners.position <= 24].assign(side=-1, coefficient=0.9)
 
     plot = coefficients_plot(pd.concat([winners, losers]))
 
@@ -430,6 +437,7 @@ def test_coefficients_by_side_and_position():
     np.testing.assert_allclose(won.points.y, in_bins + 0.5)
     np.testing.assert_allclose(won.points.low, in_bins + 0.25)
     np.testing.assert_allclose(won.points.high, in_bins + 0.75)
+    np.testing.assert_allclose(lost.points.x, won.points.x[:12])
     np.testing.assert_allclose(lost.points.y, 0.9)
 
 

@@ -184,6 +184,7 @@ def test_a_broken_record_is_named(tmp_path, capsys):
 def test_nothing_to_show(tmp_path, capsys):
     with pytest.raises(UsageError, match="no such folder"):
         read_run(tmp_path / "none")
+    (tmp_path / "training_settings.json").write_text('{"call": "1"}')
     with pytest.raises(UsageError, match="log_token_credit"):
         read_run(tmp_path)
     run = runs.write_run(tmp_path)

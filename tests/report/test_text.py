@@ -26,7 +26,7 @@ def test_nothing_invisible_is_left(text):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a\n\tb\r\x1b[31m\u202e", "a⏎\n⇥\tb␍␛[31m⟨U+202E⟩"),
+        ("a\n\tb\r\x1b[31m\u202e\u00a0", "a⏎\n⇥\tb␍␛[31m⟨U+202E⟩⍽"),
         ("x" * 100_000, "x" * 63 + "… (100,000 characters)"),
         ("x" * 64, "x" * 64),
         ("x" * 65, "x" * 63 + "… (65 characters)"),
@@ -47,7 +47,7 @@ def test_the_limit_counts_characters_of_the_text():
     ("token", "expected"),
     [
         (" foo", "·foo"),
-        ("\n", "⏎"),
+        ("\n\t", "⏎⇥"),
         ("  ", "··"),
         ("", "(empty)"),
         ("a b ", "a·b·"),

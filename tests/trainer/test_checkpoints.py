@@ -91,6 +91,10 @@ def test_a_checkpoint_counts_with_all_of_its_files_and_whole(trainer, saved, tmp
             shutil.copy(saved / "checkpoint-3" / name, last / name)
     (last / "notes.txt").write_text("what somebody has added is no matter")
     assert choose(True) == last
+    cut(last / MANIFEST)
+    trainer.args.output_dir = str(tmp_path / "another run")
+    with pytest.raises(UsageError, match=r"Name .*run/checkpoint-2\."):
+        choose(str(last))
 
 
 def test_without_a_whole_checkpoint_nothing_starts_anew(trainer, tmp_path):
@@ -198,11 +202,17 @@ def test_a_state_that_cannot_be_read_back_is_an_error_at_once(make_trainer):
         trainer.train()
 
 
-def test_what_an_earlier_run_left_behind_goes_first(make_trainer, trainer, tmp_path):
-    """Its checkpoints have higher numbers than those of the run that goes on from an earlier one."""
+@pytest.mark.parametrize(("has_times", "kept"), [(True, [2]), (False, [2, 3])])
+def test_what_an_earlier_run_left_behind_goes_first(make_trainer, trainer, tmp_path, monkeypatch, has_times, kept):
+    """
+    Its checkpoints have higher numbers than those of the run that goes on from an earlier one. Where files have no
+    times, the new one stays, too.
+    """
+    if not has_times:
+        monkeypatch.setattr("os.path.getmtime", lambda path: 0.0)
     goes_on = make_trainer(**EVERY_STEP, max_steps=2, save_total_limit=1)
     goes_on.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
-    assert list(checkpoints(tmp_path / "run")) == [2]
+    assert list(checkpoints(tmp_path / "run")) == kept
 
 
 def test_a_checkpoint_that_transformers_saves_on_a_signal_is_whole(make_trainer, tmp_path):
@@ -247,8 +257,9 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, caplog):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with only_run_in(str(tmp_path)):
-        assert (tmp_path / LOCK).exists()
+    folder = tmp_path / "runs" / "new"
+    with only_run_in(str(folder)):
+        assert (folder / LOCK).exists()
     assert "cannot be locked ([Errno 38] Function not implemented)" in caplog.text
 
 

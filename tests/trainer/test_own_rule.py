@@ -491,7 +491,7 @@ class GivesAll(TokenCredit):
     reads_all_rows = False
 
     def of_rollout(self, tokens):
-        return Credit(advantages=torch.ones(len(tokens)))
+        return Credit(advantages=-torch.ones(len(tokens)))
 
 
 def test_a_rule_that_credits_rows_which_it_does_not_read_is_refused(make_trainer, rollout):

@@ -225,14 +225,16 @@ def test_records_are_in_order_of_steps(tmp_path):
 # --- trackers ---
 
 
-def test_shaded_tokens_for_wandb(monkeypatch):
-    """Of W&B as far as it is used here: it is not installed."""
+def test_shaded_tokens_for_trackers(monkeypatch):
+    """Of W&B and trackio as far as they are used here: W&B is not installed."""
     logged = []
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Html=str, log=logged.append))
+    for name in ("wandb", "trackio"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(Html=str, log=logged.append))
     of_two_tokens = runs.completion(["a", "b"], coefficients=[0.5, 1.1])
     empty = runs.completion([])
-    track([of_two_tokens, empty], 3, ["wandb", "tensorboard"])
-    [entry] = logged
+    track([of_two_tokens, empty], 3, ["wandb", "trackio", "tensorboard"])
+    entry, same = logged
+    assert entry == same
     assert entry["train/global_step"] == 3
     assert entry["token_credit"].count('class="tokens"') == 2
     assert "coefficient 1.100" in entry["token_credit"]

@@ -254,6 +254,7 @@ def test_args_default_to_a_delta_config(tmp_path, monkeypatch):
         ({"token_credit_kwargs": "high"}, "token_credit_kwargs='high'"),
         ({"token_credit_kwargs": "0"}, "token_credit_kwargs=0"),
         ({"hidden_state_cache": "recompute"}, "hidden_state_cache='recompute'"),
+        ({"loss_type": "grp"}, "loss_type='grp'"),
         ({"log_token_credit": -1}, "log_token_credit=-1"),
         ({"dynamic_sampling_max_rounds": 0}, "dynamic_sampling_max_rounds=0"),
         ({"dynamic_sampling_max_rounds": 1.5}, "dynamic_sampling_max_rounds=1.5"),
