@@ -145,10 +145,12 @@ CONFIGS = {
 
 def test_the_look_for_a_layout_leaves_no_trace(make_trainer):
     trainer = make_trainer(sharp(gpt2()), **TRIMMED)  # with dropout
+    trainer.model.value_head = torch.nn.Linear(32, 1)  # which no log-probability depends on
     random_numbers = torch.get_rng_state()
     trainer.model.train()
     trainer.model.lm_head.eval()
-    trainer.layouts.look()
+    trainer.layouts.before_rollout()
+    trainer.layouts.confirm([[2, 3]] * 8, [[4, 5]] * 8, False)
     assert trainer.layouts.current == PACKED
     assert trainer.model.training
     assert not trainer.model.lm_head.training
