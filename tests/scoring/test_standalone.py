@@ -12,7 +12,7 @@ from ..trainers import sharp
 
 ROWS = [  # of two prompts that alternate, with a tool's text, without a reward, of unequal lengths
     {"group": 0, "reward": 1.0, "prompt_ids": [5, 6], "token_ids": [7, 8, 9, 10, 1], "turns": [1, 1, 0, 0, 2]},
-    {"group": 1, "reward": None, "prompt_ids": [7], "token_ids": [3]},
+    {"group": 1, "reward": None, "prompt_ids": [7], "token_ids": [3], "turns": None},
     {"group": 0, "reward": 0, "prompt_ids": [5, 6], "token_ids": [7, 1]},
     {"group": 1, "reward": -1.0, "prompt_ids": [7], "token_ids": [3, 4, 5]},
     {"group": 1, "reward": 2.0, "prompt_ids": [7], "token_ids": [0, 1]},
