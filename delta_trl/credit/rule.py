@@ -338,7 +338,7 @@ def _number(name: str, metric: str, value: Any) -> float:
     try:
         if not isinstance(value, str):
             return float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError):
         pass
     raise TokenCreditError(
         f"{name} returned the metric {metric!r}: {value!r}: expected a number, NaN where it is undefined."

@@ -59,12 +59,14 @@ def test_where_no_token_has_a_gradient_all_margins_are_0(assignment, coefficient
 
 @pytest.mark.parametrize("assignment", ["soft", "hard"])
 @pytest.mark.parametrize("state", [math.inf, math.nan, 1e200])
-def test_non_finite_states_give_a_neutral_batch(assignment, state):
+@pytest.mark.parametrize("temperatures", [None, (1.0, 2.0)])
+def test_non_finite_states_give_a_neutral_batch(assignment, state, temperatures):
     """Also those that overflow in a product."""
     hidden, log_probs, advantages = random_batch(2, n=50)
     hidden[3, 2] = state
     gradients = OutputRowGradients(hidden, log_probs)
-    credit = contrast_credit(gradients, advantages, assignment=assignment, normalize=False)
+    options = {"assignment": assignment, "temperatures": temperatures, "normalize": False}
+    credit = contrast_credit(gradients, advantages, **options)
     assert credit.weights.tolist() == [1.0] * 50
     assert credit.neutral
     assert np.isnan([*credit.metrics.values()]).all()
@@ -84,10 +86,10 @@ refinements = st.integers(0, 3)
 
 @given(batches, refinements)
 def test_small_and_lopsided_batches_equal_the_oracle(batch, K):
-    """Single tokens, sides of one token, and tokens that are all alike."""
+    """Single tokens, sides of one token, tokens that are all alike, and margins below the floor of temperatures."""
     hidden, log_probs, advantages = batch
     all_alike = hidden[:1].expand_as(hidden)
-    for states in (hidden, all_alike):
+    for states in (hidden, all_alike, 1e-3 * hidden):
         gradients = OutputRowGradients(states, log_probs)
         ours = token_coefficients(gradients, advantages, refinement_steps=K)
         v = explicit_vectors(states, log_probs)

@@ -146,8 +146,12 @@ def assert_near_exact(measured, dtype, autocast, tolerance, correlation, scale=1
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("fails", [None, "a forward", "a move"])
 def test_parameters_are_restored_to_the_bit(dtype, fails):
-    """Also when a probing forward raises, or the second parameter cannot be moved. Gradients are left alone."""
+    """
+    Also when a probing forward raises, or the second parameter cannot be moved. Gradients are left alone, and a
+    parameter that the forward does not use.
+    """
     model = tiny.model().to(dtype)
+    model.unused = torch.nn.Parameter(torch.ones(3))
     before = copy.deepcopy(model)
     for p in model.parameters():
         p.grad = torch.ones_like(p)
@@ -184,6 +188,29 @@ def test_dropout_is_the_same_in_every_forward(dtype):
     assert relative_error(ours, exact) < 5e-3
 
 
+@pytest.mark.parametrize("factor", [0.0, 1e-3])
+def test_steps_stay_small_where_the_first_micro_batch_hardly_moves(factor):
+    """As where a policy is certain of it."""
+    model = tiny.model()
+    score = scorer(model)
+
+    def log_probs(i):
+        return score(i) if i else factor * score(i)
+
+    c = torch.randn(36)
+    gradients = FullGradients(model, log_probs, 2)
+    ours = gradients.score(gradients.combine(c))
+    _, exact = exact_products(model, log_probs, c)
+    assert relative_error(ours, exact) < 0.05
+
+
+def test_weights_of_8_bits_compute_in_16():
+    model = tiny.model()
+    of_8_bits = torch.zeros(1, dtype=torch.float8_e4m3fn)
+    model.quantised = torch.nn.Parameter(of_8_bits, requires_grad=False)
+    assert not FullGradients(model, scorer(model), 2).one_sided
+
+
 def test_small_weights_do_not_vanish_in_float16():
     """Those of a rollout batch of ten million tokens."""
     model = tiny.model(hidden_size=64)
@@ -203,6 +230,9 @@ def test_nothing_to_move():
     gradients = FullGradients(model, scorer(model), 2)
     direction = gradients.combine(torch.zeros(36))
     assert (gradients.score(direction) == 0).all()
+
+    direction[0][0] = torch.inf
+    assert gradients.score(direction).isnan().all()
 
     frozen = model.requires_grad_(False)
     with pytest.raises(ValueError, match="no parameter of Qwen3ForCausalLM"):

@@ -205,13 +205,21 @@ REPRESENTATIONS = pytest.mark.parametrize("make", [LMHeadGradients, top_k, outpu
 
 @REPRESENTATIONS
 def test_low_precision_states(make):
-    """bfloat16 states and weights give the coefficients of those very numbers."""
+    """bfloat16 states and weights give the coefficients of those very numbers, also where a loop autocasts."""
     hidden, tokens, weight, advantages = vocabulary_batch(torch.bfloat16)
-    gradients = make(hidden, tokens, LMHead(weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        gradients = make(hidden, tokens, LMHead(weight))
+        ours = token_coefficients(gradients, advantages)
     same_in_float64 = make(hidden.double(), tokens, LMHead(weight.double()))
-    ours = token_coefficients(gradients, advantages)
     exact = token_coefficients(same_in_float64, advantages)
     torch.testing.assert_close(ours, exact, atol=1e-4, rtol=0)
+
+
+def test_lengths_of_low_precision_states():
+    hidden, tokens, *_ = vocabulary_batch(torch.bfloat16)
+    ours = output_row(hidden, tokens, None).squared_norms()
+    exact = output_row(hidden.double(), tokens, None).squared_norms()
+    torch.testing.assert_close(ours.double(), exact, atol=0, rtol=1e-5)
 
 
 @REPRESENTATIONS
@@ -314,6 +322,13 @@ def test_a_head_that_is_another_for_one_of_the_tokens_is_refused(factor, offset,
     models[-1] += offset
     with pytest.raises(ValueError, match="does not reproduce") if is_refused else nullcontext():
         LMHead(weight).check(hidden, tokens, models)
+
+
+def test_a_head_is_checked_where_the_first_completion_has_no_token():
+    hidden, tokens, weight, _ = vocabulary_batch()
+    states = HiddenStates([hidden[:0], hidden])
+    with pytest.raises(ValueError, match="does not reproduce"):
+        LMHeadGradients(states, tokens, LMHead(weight), torch.zeros(N))
 
 
 def test_k_and_shapes_are_checked():

@@ -96,11 +96,25 @@ def test_advantages_are_grpos_over_each_group(responses):
     torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
+def test_tokens_are_the_policys():
+    batch = {
+        "completion_ids": torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0], [11, 1, 0, 0]]),
+        "completion_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]),  # the last row is cut off
+        "tool_mask": torch.tensor([[1, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1]]),
+        "advantages": torch.tensor([1.0, -1.0, 2.0]),
+    }
+    tokens = Tokens.of_batch(batch)
+    assert tokens.ids.tolist() == [5, 8, 9, 10]
+    assert tokens.row.tolist() == [0, 0, 1, 1]
+    del batch["tool_mask"]
+    assert Tokens.of_batch(batch).ids.tolist() == [5, 6, 7, 8, 9, 10]
+
+
 class StandIn:
     """A policy of three responses of up to 5 tokens. Keeps what it was asked for."""
 
     model = torch.nn.Linear(1, 1)
-    dtype = None
+    dtype = torch.bfloat16
     micro_batch_size = 1
 
     def __init__(self):
@@ -132,7 +146,7 @@ def test_forward_passes_end_where_their_completions_do(responses):
     ],
 )
 def test_exact_gradients_leave_out_responses_without_advantage(advantages, asked):
-    """And without tokens. The longest comes first."""
+    """And without tokens. The longest comes first. Steps are those of autocast's dtype."""
     ids = torch.arange(15).view(3, 5)
     mask = first_of_five(4, 0, 5)
     policy = StandIn()
@@ -142,6 +156,7 @@ def test_exact_gradients_leave_out_responses_without_advantage(advantages, asked
     log_probs = [gradients.log_probs_of(i) for i in range(gradients.n_batches)]
 
     assert policy.asked == asked
+    assert not gradients.one_sided
     trained = tokens.ids[gradients.tokens]
     assert torch.cat(log_probs).tolist() == trained.tolist()
 
@@ -337,6 +352,7 @@ def test_a_control_leaves_neutral_credit_as_it_is(kind):
         "selected:which=middle",
         "selected:fraction=0",
         "within_side:token_gradient=full",
+        "within_side:token_gradient=topk_hidden",
         "given:outside=-1,source=math.prod",
         "given:outcome_weight=-1,source=math.prod",
         "given:discount=1.5,source=math.prod",

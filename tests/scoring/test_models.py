@@ -1,14 +1,17 @@
 """What scoring asks of a trainer and its options."""
 
 from functools import partial, wraps
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+import trl
 from trl import GRPOTrainer
+from trl.extras.profiling import profiling_decorator
 
 from delta_trl import DeltaGRPOTrainer
-from delta_trl.scoring.callables import runs_foreign_code
+from delta_trl.scoring.callables import is_foreign, runs_foreign_code
 from delta_trl.scoring.models import autocast_dtype, has_images, trl_scores_rollouts
 from delta_trl.scoring.rows import LOSS, trl_reads_scores
 
@@ -61,8 +64,21 @@ def wrapped(function):
     return run
 
 
+def below_trls(function):
+    """Anybody's, with a decorator of TRL's."""
+    return profiling_decorator(wrapped(function))
+
+
+def test_a_package_that_begins_as_trls_is_anybody_s():
+    file = f"{Path(trl.__file__).parent}_more/trainer.py"
+    space: dict = {}
+    exec(compile("def step(self): ...", file, "exec"), space)
+    assert is_foreign(space["step"])
+    assert not is_foreign(GRPOTrainer.training_step)
+
+
 @pytest.mark.parametrize("name", ["compute_loss", "_compute_loss", "_get_per_token_logps_and_entropies"])
-@pytest.mark.parametrize("wrapper", [wrapped, partial])
+@pytest.mark.parametrize("wrapper", [wrapped, partial, below_trls])
 def test_each_method_that_reads_rows_may_be_anybody_s(monkeypatch, name, wrapper):
     """In a subclass, in a mixin below ours, on the instance, or on TRL's class itself."""
     theirs = {name: wrapper(getattr(GRPOTrainer, name))}

@@ -14,10 +14,10 @@ from delta_trl.credit import Tokens
 from delta_trl.scoring.policy import RolloutPolicy
 from delta_trl.scoring.rollout import Rollout
 from delta_trl.scoring.rows import random_order
-from delta_trl.scoring.stand_in import LEFT, PACKED
+from delta_trl.scoring.stand_in import LEFT, PACKED, kind_of
 
 from ..corpus import tiny
-from ..trainers import LORA, RAGGED, TRL, Compared, logged, ragged, rollout_with_environment, sharp
+from ..trainers import LORA, RAGGED, TRL, Compared, logged, ragged, sharp
 from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, mistral, opt, qwen, qwen_moe, trained
 
 
@@ -57,7 +57,14 @@ def test_training_is_trls_to_rounding(make_trainer, tmp_path, options):
     assert area(narrow) < 0.8 * area(wide)
 
 
-TOOLS = {"num_iterations": 1, "trainer_options": {"rollout_func": rollout_with_environment}}
+def ragged_with_environment(prompts, trainer) -> dict:
+    """Completions of many lengths, of which every third token is the environment's."""
+    output = ragged(prompts, trainer)
+    env_mask = [[int(t % 3 != 2) for t in range(len(ids))] for ids in output["completion_ids"]]
+    return {**output, "env_mask": env_mask}
+
+
+TOOLS = {"num_iterations": 1, "trainer_options": {"rollout_func": ragged_with_environment}}
 
 
 @pytest.mark.parametrize("options", [{}, TOOLS], ids=["recorded", "tools, in a pass of its own"])
@@ -145,10 +152,12 @@ CONFIGS = {
 
 def test_the_look_for_a_layout_leaves_no_trace(make_trainer):
     trainer = make_trainer(sharp(gpt2()), **TRIMMED)  # with dropout
+    trainer.model.value_head = torch.nn.Linear(32, 1)  # which no log-probability depends on
     random_numbers = torch.get_rng_state()
     trainer.model.train()
     trainer.model.lm_head.eval()
-    trainer.layouts.look()
+    trainer.layouts.before_rollout()
+    trainer.layouts.confirm([[2, 3]] * 8, [[4, 5]] * 8, False)
     assert trainer.layouts.current == PACKED
     assert trainer.model.training
     assert not trainer.model.lm_head.training
@@ -274,7 +283,9 @@ def test_some_rows_are_scored_with_their_own_images(make_trainer):
 
 
 def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
-    """Which has images is a question of the batch, not of the model."""
-    *_, narrow = trained(make_trainer, llava(), **RAGGED, **TRIMMED)
+    """Which has images is a question of the batch, not of the model. Its rows have the positions of its text."""
+    model = llava()
+    assert kind_of(model)["positions"] == model.config.text_config.max_position_embeddings
+    *_, narrow = trained(make_trainer, model, **RAGGED, **TRIMMED)
     *_, wide = trained(make_trainer, llava(), **RAGGED, **TRL)
     assert area(narrow) < 0.8 * area(wide)

@@ -49,7 +49,11 @@ def test_chats_end_also_where_the_template_ends_a_message(declared, ends):
     assert end_tokens(tokenizer, config, chats=True) == ends
     assert end_tokens(tokenizer, None, chats=True) == [1, 3]
     assert end_tokens(tokenizer, None) == [1]
-    tokenizer.chat_template += of_another  # what is no special token may stand in any text
+    always = tokenizer.chat_template
+    tokenizer.chat_template = always.replace(turn_end, f"{{% if closes %}}{turn_end}{{% endif %}}")
+    assert end_tokens(tokenizer, None, True, {"closes": True}) == [1, 3]
+    assert end_tokens(tokenizer, None, True) == [1]
+    tokenizer.chat_template = always + of_another  # what is no special token may stand in any text
     assert end_tokens(tokenizer, config, chats=True) == ends
     tokenizer.chat_template = tokenizer.chat_template.replace(turn_end, of_another)
     assert end_tokens(tokenizer, config, chats=True) == end_tokens(tokenizer, config)

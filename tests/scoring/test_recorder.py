@@ -4,11 +4,12 @@ import gc
 
 import pytest
 import torch
+from peft import PromptTuningConfig, get_peft_model
 
 from delta_trl.credit import HiddenStates
 from delta_trl.scoring import recorder
 from delta_trl.scoring.policy import RolloutPolicy
-from delta_trl.scoring.recorder import Recorder, backbone_of
+from delta_trl.scoring.recorder import Recorder, backbone_of, without_adapter
 
 from ..memory import PeakMemory
 from ..trainers import MISALIGNED, sharp
@@ -32,19 +33,23 @@ def test_nothing_of_a_rollout_batch_waits_for_the_garbage_collector(make_trainer
 # --- one pass ---
 
 
-@pytest.mark.parametrize("autocast", [False, True])
-def test_states_are_put_together_row_by_row(autocast):
+def with_virtual_tokens():
+    return get_peft_model(sharp(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+
+
+@pytest.mark.parametrize(("make", "autocast"), [(sharp, False), (sharp, True), (with_virtual_tokens, False)])
+def test_states_are_put_together_row_by_row(make, autocast):
     """Of micro-batches in any order, in the dtype in which they enter the LM head; 0 in rows that did not run."""
-    model = sharp()
+    model = make()
     lengths = torch.tensor([4, 1, 3, 2])
     tokens = torch.arange(4) < lengths[:, None]
     ids = torch.randint(2, 38, (4, 3 + 4))
     labels = ids.clone()
     labels[:, :3] = -100
     labels[:, 3:][~tokens] = -100
-    recorder = Recorder(backbone_of(model))
+    recorder = Recorder(backbone_of(without_adapter(model)))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        states = model(ids, output_hidden_states=True).hidden_states[-1][:, 2:-1]
+        states = model(ids, output_hidden_states=True).hidden_states[-1][:, -5:-1]
         recorder.expect(torch.tensor([3, 0, 2]), tokens)
         recorder.run(model, 2, input_ids=ids[[3, 0]], labels=labels[[3, 0]])
         recorder.finish(tokens)

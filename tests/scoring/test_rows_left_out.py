@@ -94,18 +94,19 @@ def test_one_row_runs_where_none_trains(make_trainer):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "known", "expected"),
+    ("dtype", "autocasts", "known", "expected"),
     [
-        (torch.float32, ["old_per_token_logps", SCORED], [0, 2]),
-        (torch.bfloat16, ["old_per_token_logps", SCORED], [0, 2, 3]),  # as they were scored
-        (torch.float16, ["old_per_token_logps", SCORED], [0, 2, 3]),
-        (torch.bfloat16, ["old_per_token_logps"], [0, 1, 2, 3]),
-        (torch.bfloat16, [SCORED], [0, 2]),  # there are no others to compare with
+        (torch.float32, False, ["old_per_token_logps", SCORED], [0, 2]),
+        (torch.float32, True, ["old_per_token_logps", SCORED], [0, 2, 3]),  # as they were scored
+        (torch.bfloat16, False, ["old_per_token_logps", SCORED], [0, 2, 3]),
+        (torch.float16, False, ["old_per_token_logps", SCORED], [0, 2, 3]),
+        (torch.bfloat16, False, ["old_per_token_logps"], [0, 1, 2, 3]),
+        (torch.bfloat16, False, [SCORED], [0, 2]),  # there are no others to compare with
     ],
 )
-def test_a_row_whose_tokens_cancel_each_other_runs(make_trainer, dtype, known, expected):
+def test_a_row_whose_tokens_cancel_each_other_runs(make_trainer, dtype, autocasts, known, expected):
     """A rule may turn some tokens of a response against it. Without an advantage, the shortest runs."""
-    trainer = make_trainer(tiny.model().to(dtype))
+    trainer = make_trainer(tiny.model().to(dtype), bf16=autocasts)
     of_batch = {
         "advantages": torch.tensor([[1.0, -1.0], [0.0, 0.0], [0.5, 0.5], [0.0, 0.0]]),
         "old_per_token_logps": torch.zeros(4, 2),

@@ -33,12 +33,12 @@ rows = st.lists(row, min_size=1, max_size=6)
 def inputs(lengths, prompts: int = 36) -> dict[str, torch.Tensor]:
     """
     Rows of a prompt on the right of its columns and a completion on the left of its own, as TRL has them. Prompts of
-    the same length are one of so many.
+    the same length are one of so many, and may begin with the token of padding.
     """
     before, after = torch.tensor(lengths).T[:, :, None]
     columns = torch.arange(PROMPT + COMPLETION)
     mask = (columns >= PROMPT - before) & (columns < PROMPT + after)
-    first_ids = torch.randint(2, 2 + prompts, (len(mask), 1))
+    first_ids = torch.randint(prompts, (len(mask), 1))
     prompt_ids = first_ids + columns[:PROMPT]
     completion_ids = torch.randint(2, 38, (len(mask), COMPLETION))
     ids = torch.cat([prompt_ids, completion_ids], dim=1)

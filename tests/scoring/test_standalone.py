@@ -12,7 +12,7 @@ from ..trainers import sharp
 
 ROWS = [  # of two prompts that alternate, with a tool's text, without a reward, of unequal lengths
     {"group": 0, "reward": 1.0, "prompt_ids": [5, 6], "token_ids": [7, 8, 9, 10, 1], "turns": [1, 1, 0, 0, 2]},
-    {"group": 1, "reward": None, "prompt_ids": [7], "token_ids": [3]},
+    {"group": 1, "reward": None, "prompt_ids": [7], "token_ids": [3], "turns": None},
     {"group": 0, "reward": 0, "prompt_ids": [5, 6], "token_ids": [7, 1]},
     {"group": 1, "reward": -1.0, "prompt_ids": [7], "token_ids": [3, 4, 5]},
     {"group": 1, "reward": 2.0, "prompt_ids": [7], "token_ids": [0, 1]},
@@ -33,17 +33,19 @@ def of_row_alone(model, row: dict, of_policy: list[int]) -> tuple[torch.Tensor, 
     return log_probs, entropies, output.hidden_states[-1][0, predicting][chosen]
 
 
-@pytest.mark.parametrize("micro_batch_size", [1, 2, 9])
-def test_given_completions_are_scored_as_each_alone(micro_batch_size):
+@pytest.mark.parametrize(("micro_batch_size", "progress"), [(1, True), (2, False), (9, False)])
+def test_given_completions_are_scored_as_each_alone(capsys, micro_batch_size, progress):
     model = sharp().eval()
     rows = [{"prompt": "1+1=", **row} for row in ROWS]
-    tokens = given_tokens(model, rows, tiny.tokenizer(), micro_batch_size=micro_batch_size)
+    options = {"micro_batch_size": micro_batch_size, "progress": progress}
+    tokens = given_tokens(model, rows, tiny.tokenizer(), **options)
 
     with torch.no_grad():
         alone = [of_row_alone(model, row, of_policy) for row, of_policy in zip(ROWS, OF_POLICY, strict=True)]
     log_probs, entropies, hidden = (torch.cat(parts) for parts in zip(*alone, strict=True))
     ours = [tokens.entropies, tokens.log_probs, torch.cat([states for _, states in tokens.hidden.chunks()])]
     torch.testing.assert_close(ours, [entropies, log_probs, hidden], atol=1e-5, rtol=1e-4)
+    assert ("scoring" in capsys.readouterr().err) is progress
     for some in ([3, 0], [4, 2]):  # with the longest, and without
         again = tokens.log_probs_at(torch.tensor(some))
         expected = torch.cat([alone[row][0] for row in some])
@@ -68,6 +70,7 @@ def test_given_completions_have_their_rewards_and_advantages():
     assert tokens.rewards.tolist() == pytest.approx(of_tokens([1.0, torch.nan, 0.0, -1.0, 2.0]), nan_ok=True)
     assert tokens.group.tolist() == of_tokens([0, 1, 0, 1, 1])
     assert tokens.ids.tolist() == [7, 8, 1, 3, 7, 1, 3, 4, 5, 0, 1]
+    assert tokens.policy.responses().completions == ["5 6 7 8", "1", "5", "1 2 3", ""]
 
 
 class OfBoth(TokenCredit):

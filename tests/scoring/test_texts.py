@@ -66,7 +66,9 @@ def test_turns_are_what_the_policy_wrote_between_two_texts_of_tools(tokenizer, d
     pieces = data.draw(st.lists(st.tuples(st.booleans(), st.lists(token, min_size=1, max_size=5)), max_size=4))
     ids = [number for _, piece in pieces for number in piece]
     of_policy = [int(is_policys) for is_policys, piece in pieces for _ in piece]
-    texts, turns = TokenTexts(tokenizer).of_turns(ids, of_policy)
+    prompt = [0]
+    texts, turns = TokenTexts(tokenizer).of_turns(ids, of_policy, prompt)
+    assert prompt == [0]
 
     in_turns = [i for turn in turns for i in range(turn.first, turn.last + 1)]
     assert in_turns == [i for i, is_policys in enumerate(of_policy) if is_policys]

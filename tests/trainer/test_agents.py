@@ -249,3 +249,11 @@ def test_a_call_in_a_thought_that_the_template_opens_is_none():
     opens_a_thought = tokenizer(f"{ASKS}<think>\n").input_ids
     assert texts.tools_called(turn, plain) == ("move",)
     assert texts.tools_called(turn, opens_a_thought) == ()
+
+
+def test_a_text_calls_no_tools():
+    tokenizer = add_response_schema(chat_tokenizer())
+    ids = tokenizer(call()).input_ids
+    responses = TokenTexts(tokenizer).responses(["1"], [call()], [ids], [[1] * len(ids)], {}, [[1]])
+    [[turn]] = responses.turns
+    assert turn.tools == ()

@@ -105,13 +105,12 @@ def test_tokens_get_the_weights_of_the_source_but_for_a_tools(make_trainer, roll
 
 
 def test_nothing_is_read_of_a_completion_that_the_loss_masks():
-    """Say because it is cut off. What the source says of it is no mistake."""
-    whole = tokens_of(2)
-    mask = torch.tensor([[1] * 6, [0] * 6])
-    tokens = Tokens(mask, mask, whole.advantages[:2], policy=whole.policy, groups=torch.tensor([0, 0]))
-    credit = Given(lambda **_: [[0.5] * 6, [1.0]]).of_rollout(tokens)
-    assert credit.weights.tolist() == [0.5] * 6
-    assert credit.metrics["mismatched_completions"] == 0
+    """Say because it is cut off. What the source says of it is no mistake, but it is one of the completions."""
+    mask = torch.tensor([[1] * 6, [0] * 6, [1] * 6])
+    tokens = Tokens(mask, mask, torch.ones(3), policy=tokens_of(3).policy)
+    credit = Given(lambda **_: [[0.5] * 6, [1.0], [1.0]]).of_rollout(tokens)
+    assert credit.weights.tolist() == [0.5] * 6 + [1.0] * 6
+    assert credit.metrics["mismatched_completions"] == pytest.approx(1 / 3)
 
 
 def test_spans_of_a_source_by_its_path():
@@ -469,6 +468,20 @@ def test_a_column_that_is_missing_is_named_with_those_there_are():
         Given("column:weight").of_rollout(tokens)
 
 
+class Unfinished:
+    """An environment whose property fails."""
+
+    @property
+    def turn_rewards(self):
+        return self.moves
+
+
+def test_a_property_that_fails_is_named_with_the_attributes_there_are():
+    tokens = tokens_of(environments=[Unfinished()] * 2)
+    with pytest.raises(TokenCreditError, match=r"or its property fails\. There are turn_rewards\."):
+        Given("environment:turn_rewards").of_rollout(tokens)
+
+
 def test_equal_step_rewards_are_no_advantage():
     """Eight tenths differ from their mean by rounding."""
     rule = Given(lambda **_: [[(0, 9, 0.1)]] * 8, what="rewards", outcome_weight=0.0)
@@ -491,3 +504,4 @@ def test_step_rewards_train_where_outcomes_are_equal(make_trainer):
     assert logged(trainer, "grad_norm")[0] > 0
     with pytest.raises(ValueError, match="dynamic_sampling=True"):
         make_trainer(**options, dynamic_sampling=True)
+    make_trainer(**{**options, "token_credit": Given(numbers)}, dynamic_sampling=True)  # weights need no such rows

@@ -68,8 +68,9 @@ def test_every_rule_is_described():
         assert f"\n| `{name}` | `{RULES[name].__name__}" in page
 
 
-def test_an_unknown_transformation_of_the_logits_is_refused(make_trainer):
-    trainer = make_trainer(**credit(token_gradient="topk_hidden"))
+@pytest.mark.parametrize("token_gradient", ["topk_hidden", "lm_head"])
+def test_an_unknown_transformation_of_the_logits_is_refused(make_trainer, token_gradient):
+    trainer = make_trainer(**credit(token_gradient=token_gradient))
     trainer.model.config.logit_scale = 50.0  # the config says what the model does not do
     with pytest.raises(ValueError, match="log-probabilities"):
         trainer.train()

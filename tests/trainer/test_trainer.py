@@ -186,7 +186,7 @@ def test_every_option_trains_unless_it_leaves_no_contrast(make_trainer, name):
         assert logged(trainer, "credit/neutral") == [1.0, 1.0]
     for entry in trainer.state.log_history:
         for key, value in entry.items():
-            if key == "loss" or key.startswith("credit/"):
+            if key in ("loss", "entropy") or key.startswith("credit/"):
                 assert math.isfinite(value), key
 
 
@@ -233,9 +233,18 @@ class Monolith(tiny.model().__class__):
     base_model_prefix = ""
 
 
-def test_a_model_without_backbone_is_refused_at_construction(make_trainer):
-    with pytest.raises(ValueError, match=r"Monolith.*base_model_prefix"):
-        make_trainer(Monolith(Qwen3Config(**tiny.SIZES, head_dim=8)))
+class Headless(tiny.model().__class__):
+    def get_output_embeddings(self):
+        return None
+
+
+@pytest.mark.parametrize("kind", [Monolith, Headless])
+def test_a_model_without_backbone_or_head_is_refused_at_construction(make_trainer, kind):
+    """But where no hidden states are needed."""
+    model = kind(Qwen3Config(**tiny.SIZES, head_dim=8))
+    with pytest.raises(ValueError, match=rf"{kind.__name__}.*base_model_prefix"):
+        make_trainer(model)
+    make_trainer(model, token_credit="side_weights")
 
 
 def test_args_default_to_a_delta_config(tmp_path, monkeypatch):

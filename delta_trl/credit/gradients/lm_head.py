@@ -32,10 +32,8 @@ class LMHeadGradients(VocabularyGradients):
         # log Σ_v exp(z_v) of every token, (N,), summed tile by tile
         n_tokens = len(tokens)
         log_normalizer = torch.full((n_tokens,), -torch.inf, dtype=self.dtype, device=self.hidden.device)
-        lowest = torch.finfo(self.dtype).min
         for ts, _, _, logits, _ in self._tiles():
             largest = logits.amax(dim=1)
-            largest = largest.clamp(min=lowest)  # a bias of -inf may leave no finite logit
             logits -= largest[:, None]
             here = largest + logits.exp_().sum(dim=1).log()
             log_normalizer[ts] = torch.logaddexp(log_normalizer[ts], here)
