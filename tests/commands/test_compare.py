@@ -25,6 +25,7 @@ from delta_trl.commands.compare import (
     RecipeConfig,
     SeedRun,
     begin,
+    end_family,
     evaluate_before,
     execute,
     finished_seeds,
@@ -377,6 +378,16 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
 
     assert main([*call, "--learning_rate", "0.1"]) == 2
     assert "settings.learning_rate was" in capsys.readouterr().err
+
+
+def test_a_launcher_ends_with_all_that_it_has_started():
+    with subprocess.Popen(["sh", "-c", "sh -c 'sleep 60; true'; true"]) as launcher:
+        process = psutil.Process(launcher.pid)
+        while len(family := process.children(recursive=True)) < 2:
+            time.sleep(0.01)
+        end_family(launcher.pid)
+        _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
 
 
 @pytest.mark.processes
