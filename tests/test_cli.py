@@ -34,6 +34,8 @@ def test_the_module_is_the_command():
         ("--help", 0, "usage: delta-trl COMMAND"),
         ("--version", 0, delta_trl.__version__),
         ("explain -h", 0, "--rule"),
+        ("audit -h", 0, "An audit of rules of token credit"),
+        ("compare -h", 0, "Does a rule of token credit help on this recipe?"),
         ("eval --compare a b --help", 0, "--benchmarks"),
     ],
 )

@@ -30,11 +30,12 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     writer.join()
     assert writer.exitcode != 0
     assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_writers_of_one_file_do_not_meet(tmp_path):
     """Who comes last wins, as a whole."""
-    path, contents = tmp_path / "file", [bytes([i]) * 2**16 for i in range(4)]
+    path, contents = tmp_path / "new" / "folder" / "file", [bytes([i]) * 2**16 for i in range(4)]
 
     def write_often(content):
         for _ in range(100):
@@ -43,7 +44,7 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
     with ThreadPoolExecutor(len(contents)) as pool:
         list(pool.map(write_often, contents))
     assert path.read_bytes() in contents
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_the_newest_checkpoint_has_the_highest_number(tmp_path):
@@ -67,6 +68,9 @@ def test_a_checkpoint_has_the_files_of_its_folders(tmp_path):
     (tmp_path / "latest").touch()
     finish_checkpoint(tmp_path)
     assert missing_part(tmp_path) is None
+    assert missing_part(tmp_path, {"of_another_node": 7}) == "of_another_node is missing"
+    weights.write_text("longer weights")
+    assert missing_part(tmp_path) == "ref/adapter has 14 of 7 bytes"
     weights.unlink()
     assert missing_part(tmp_path) == "ref/adapter is missing"
 

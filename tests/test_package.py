@@ -29,6 +29,11 @@ def test_the_wheel_holds_the_package_alone(tmp_path):
     assert {name for name in names if ".dist-info/" not in name} == files
 
 
+def test_what_the_package_does_not_have_is_no_attribute():
+    assert hasattr(delta_trl, "DeltaGRPOTrainer")
+    assert not hasattr(delta_trl, "DeltaTrainer")
+
+
 def test_no_folder_of_tests_is_passed_over(pytestconfig):
     """As pytest would pass over scripts/build, and say nothing."""
     patterns = pytestconfig.getini("norecursedirs")

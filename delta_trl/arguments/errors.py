@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-OURS = str(Path(__file__).parents[1])
+OURS = f"{Path(__file__).parents[1]}/"
 LIBRARIES = (OURS, sysconfig.get_path("stdlib"), "<frozen")
 PACKAGES = ("site-packages", "dist-packages")
 

@@ -58,7 +58,7 @@ def refuse_file(option: str, name: str) -> None:
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
     """Raise `ValueError` if `factory` does not take these options (with the nearest one) or needs others, too."""
     signature = inspect.signature(factory)
-    names = [key for key in signature.parameters if not key.startswith("_")]
+    names = list(signature.parameters)
     try:
         signature.bind(**dict.fromkeys(options))
     except TypeError as error:

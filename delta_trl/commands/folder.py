@@ -32,7 +32,7 @@ def resume_from(checkpoint: str | None, output_dir: str) -> str | None:
         return checkpoint  # names a checkpoint
     if goes_on and (newest := newest_checkpoint(folder)):
         return str(newest)
-    refuse_another_run(folder, FINISHED if goes_on else (*FINISHED, "checkpoint-*"))
+    refuse_another_run(folder, (*FINISHED, "checkpoint-*"))
     if goes_on:
         logger.warning(f"No checkpoint under {output_dir}: training from the start.")
     return None

@@ -24,7 +24,7 @@ class Own:
     Options.
 
     Args:
-        size, width (`int`): How large, as in [`~trl.GRPOConfig`].
+        size, width (`int`): How large, in %, as in [`~trl.GRPOConfig`].
         options (`dict`, *optional*): More of them.
     """
 
@@ -46,6 +46,8 @@ def test_the_command_line_overrides_the_file(tmp_path):
     assert changed == Own(4, {"b": [2]})
     (without_braces,) = parse([Own], ["--size", "4", "--options", "b: 2"], "x")
     assert without_braces == Own(4, {"b": 2})
+    (empty,) = parse([Own], [*words[:4], "--options", "null"], "x")
+    assert empty.options == {}
 
 
 def test_a_key_may_stand_again_within_another(tmp_path):
@@ -66,7 +68,7 @@ def test_a_file_may_give_one_name_for_a_list(tmp_path):
 def test_help_is_that_of_the_docstring(capsys):
     with pytest.raises(SystemExit):
         parse([Own], ["--help"], "x")
-    assert capsys.readouterr().out.count("How large, as in GRPOConfig.") == 2
+    assert capsys.readouterr().out.count("How large, in %, as in GRPOConfig.") == 2
 
 
 ARGUMENTS = (
@@ -97,10 +99,10 @@ def test_unknown_options_name_what_is_meant(name, meant, tmp_path):
             parse([ModelConfig], words.split(), "x")
 
 
-def test_a_required_option_that_a_file_misspells_is_named(tmp_path):
+def test_all_options_that_a_file_misspells_are_named(tmp_path):
     file = tmp_path / "own.yaml"
-    file.write_text("sise: 3")
-    with pytest.raises(UsageError, match=r"`sise` .did you mean 'size'"):
+    file.write_text("sise: 3\nwdith: 4")
+    with pytest.raises(UsageError, match=r"`sise` .did you mean 'size'.*`wdith` .did you mean 'width'"):
         parse([Own], ["--config", str(file)], "x")
 
 

@@ -33,6 +33,10 @@ def judge(completions, prompts, **columns):
 class Broken(TokenCredit):
     def of_rollout(self, tokens):
         return Credit(tokens.advantages[:3])
+
+class Raises(TokenCredit):
+    def of_rollout(self, tokens):
+        raise ValueError("no weights")
 """
 LABELS = "given:source=own_audited.judge"
 EVERY_RULE = [*(name for name in RULES if name not in ("none", "given", "fipo")), LABELS, "own_audited.Early"]
@@ -161,6 +165,8 @@ def test_an_audit_ranks_the_rule_of_labels_first_and_the_earliest_last(audited):
     assert early["losers"]["auc"] == 0  # the mark is at the end
     assert rules["position, earlier first"] == early
     assert (audited / "audit.md").read_text().startswith("## sums\n\n")
+    settings = json.loads((audited / "results.json").read_text())["settings"]
+    assert "lambda_max=1.2" in settings["token_credit"]["delta"]
 
 
 def test_a_seed_draws_prompts_and_random_weights(model, sums, tmp_path):
@@ -263,6 +269,7 @@ def test_what_is_left_out_is_counted(model, tmp_path, capsys):
     [
         ({"benchmarks": ["processbench_gms8k"]}, "'processbench_gsm8k'"),
         ({"rules": ["own_audited.Broken"]}, "--token_credit own_audited.Broken"),
+        ({"rules": ["own_audited.Raises"]}, "own_audited.py, line 18, in of_rollout: raise ValueError"),
         ({"num_prompts": 0}, "num_prompts"),
     ],
 )

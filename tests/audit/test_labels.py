@@ -259,7 +259,7 @@ def test_a_mark_on_the_space_before_a_word():
     ("one", "reason"),
     [
         (Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), "a unit begins inside a token"),
-        (Labelled("p", "a b c d", 0.0), "longer than the model's 3 tokens"),
+        (Labelled("p", "a b c", 0.0), "longer than the model's 3 tokens"),
         (Labelled("p", "", 0.0), "no token"),
         (Labelled("", "another", 0.0), "no token"),
     ],

@@ -67,8 +67,9 @@ def recipe_of(folder: Path, name: str = "run", **options) -> list[str]:
 def test_a_recipe_begins_with_the_saved_adapter(tmp_path, beta):
     """The reference is a copy of it that stays, as TRL has it for a `PeftModel`."""
     saved = save_adapter(tmp_path)
-    trainer = build(*parse_recipe(recipe_of(tmp_path, beta=beta)))
+    trainer = build(*parse_recipe(recipe_of(tmp_path, beta=beta, dtype="bfloat16")))
     model = trainer.model
+    assert model.get_base_model().dtype == torch.bfloat16
     assert equal(adapter_of(model, "default"), saved)
     trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
     assert {name.replace(".default.", ".") for name in trained} == saved.keys()
@@ -78,6 +79,14 @@ def test_a_recipe_begins_with_the_saved_adapter(tmp_path, beta):
     assert not equal(adapter_of(model, "default"), saved)
     has_reference = beta > 0
     assert equal(adapter_of(model, "ref"), saved) == has_reference
+
+
+def test_an_adapter_that_does_not_fit_its_model_is_named(tmp_path, capsys):
+    save_adapter(tmp_path)
+    tiny.save(tmp_path / "larger", hidden_size=64)
+    recipe = recipe_of(tmp_path, model_name_or_path=str(tmp_path / "larger"))
+    assert main(["train", *recipe]) == 2
+    assert "size mismatch" in capsys.readouterr().err
 
 
 def test_a_recipe_trains_what_a_peft_model_in_python_trains(tmp_path):

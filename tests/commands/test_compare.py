@@ -25,6 +25,7 @@ from delta_trl.commands.compare import (
     RecipeConfig,
     SeedRun,
     begin,
+    end_family,
     evaluate_before,
     execute,
     finished_seeds,
@@ -134,6 +135,7 @@ def test_a_run_has_its_seed_and_its_arm(call):
     folder, plan, runs, _ = call(OF_EVERY_RUN)
     assert (folder, plan["seeds"]) == (Path("mine"), [7, 8])
     assert "hf_secret" not in json.dumps(plan)
+    assert not {"output_dir", "benchmarks"} & plan["settings"].keys()  # which may change
     order = [(7, "delta"), (7, "side_mean"), (8, "delta"), (8, "side_mean")]
     assert [(run.seed, run.arm) for run in runs] == order
     options = {"lambda_max": 1.5}
@@ -377,6 +379,16 @@ def test_a_comparison_goes_on_after_failures(tmp_path, capsys):
 
     assert main([*call, "--learning_rate", "0.1"]) == 2
     assert "settings.learning_rate was" in capsys.readouterr().err
+
+
+def test_a_launcher_ends_with_all_that_it_has_started():
+    with subprocess.Popen(["sh", "-c", "sh -c 'sleep 60; true'; true"]) as launcher:
+        process = psutil.Process(launcher.pid)
+        while len(family := process.children(recursive=True)) < 2:
+            time.sleep(0.01)
+        end_family(launcher.pid)
+        _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
 
 
 @pytest.mark.processes

@@ -139,10 +139,13 @@ def test_a_file_is_one_split(file):
     assert sources(with_other_data, EVALUATES)["train_dataset"][1] == "train[:2]"
 
 
-def test_data_are_prepared_as_the_recipe_says(file):
+def test_data_are_prepared_as_the_recipe_says(file, tmp_path):
     options = {"system_prompt": "Add.", "prompt_template": "Q: {prompt}", "column_mapping": {"solution": "gold"}}
     [row] = load_prepared(RunArguments(**file, **options), "train[2:3]")
     system = {"role": "system", "content": "Add."}
     assert row == {"gold": "10", "prompt": [system, {"role": "user", "content": "Q: 8+2="}]}
     [row] = load_prepared(RunArguments(**file, conversational=True), "train[2:3]")
     assert row["prompt"] == [{"role": "user", "content": "8+2="}]
+    of_folder = RunArguments(**{**file, "dataset_name": str(tmp_path)}, dataset_config="mine")
+    with pytest.raises(ValueError, match="'mine' not found"):  # there is no such configuration
+        load_prepared(of_folder, "train")

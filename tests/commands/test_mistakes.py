@@ -67,6 +67,10 @@ MISTAKES = {
     "--model_name_or_path ../model": "no such file or folder in",
     "--model_name_or_path adapter": "set adapter_name_or_path='adapter'",
     "--adapter_name_or_path ./nowhere": "adapter_name_or_path='./nowhere': there is no such",
+    "--model_name_or_path adapter --adapter_name_or_path lora": "set adapter_name_or_path='adapter'",
+    "--model_name_or_path taken": "taken",
+    "--environment_factory my_rewards.nothing": "Unknown environment_factory 'my_rewards.nothing'",
+    "--adapter_name_or_path odd": "'v_porj'",
     "--adapter_name_or_path model": "Can't find 'adapter_config.json' at 'model'",
     "--adapter_name_or_path lora --lora_r 8": "lora_r=8 has no effect without use_peft. The adapter has options",
     "--adapter_name_or_path lora --use_peft true --lora_r 4": "lora_r=4, but adapter_name_or_path='lora' has 8",
@@ -123,6 +127,7 @@ def folder(tmp_path_factory):
         "broken.jsonl": '{"prompt": "1+1="}\n{"prompt": \n',
         "adapter/adapter_config.json": "{}",
         "lora/adapter_config.json": json.dumps({"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.05}),
+        "odd/adapter_config.json": '{"peft_type": "LORA", "target_modules": ["v_porj"]}',
         "twice.yaml": (folder / "run.yaml").read_text() + "max_steps: 3\n",
         "my_rewards.py": MY_REWARDS,
         "one.jsonl": '{"prompt": "1+1=", "solution": "2"}\n',
@@ -179,8 +184,11 @@ USERS_CODE = """
 import torch
 from delta_trl.credit import Credit, TokenCredit
 
+def number(text):
+    return float(text)
+
 def fails(completions, **kwargs):
-    return [float("right") for _ in completions]
+    return [number("right") for _ in completions]
 
 def words(completions, **kwargs):
     return ["right" for _ in completions]
@@ -197,9 +205,9 @@ class Matrix(TokenCredit):
         return Credit(torch.ones(2, 2))
 """
 FAILURES = {
-    "--reward_funcs users_code.fails": ["users_code.py, line 6, in ", "'fails' raised this on a batch of 8"],
+    "--reward_funcs users_code.fails": ["users_code.py, line 6, in number", "'fails' raised this on a batch of 8"],
     "--reward_funcs users_code.words": ["'words' returned ['right'"],
-    "--token_credit users_code.Fails": ["no attribute 'advantage'", "line 16, in of_rollout", "The rule Fails()"],
+    "--token_credit users_code.Fails": ["no attribute 'advantage'", "line 19, in of_rollout", "The rule Fails()"],
     "--reward_funcs syntax.reward": ["syntax.py, line 1: def reward(:", "The reward 'syntax.reward' needs"],
 }
 
@@ -293,6 +301,7 @@ def test_what_is_not_used_is_named(call, caplog, words, name):
         "--reward_funcs math_reward --reward_kwargs {math_reward:\x1fnull}",
         "--gradient_checkpointing_kwargs {use_reentrant:\x1ffalse}",
         "--config endless.yaml",
+        "--max_steps 2 --num_train_epochs 0",
     ],
 )
 def test_right_calls_pass_the_dry_run(call, words):

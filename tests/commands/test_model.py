@@ -95,10 +95,12 @@ def test_a_turn_ends_as_the_options_of_the_template_say(tmp_path):
 )
 def test_the_type_of_the_weights_is_the_recipe_s(tmp_path, options, dtype):
     """`model_init_kwargs` take precedence, as in TRL."""
-    recipe = tiny.recipe(tmp_path, attn_implementation="eager", **options)
-    model = build(*parse_recipe(["--config", recipe])).model
+    recipe = tiny.recipe(tmp_path, attn_implementation="eager", model_revision="v2", **options)
+    trainer = build(*parse_recipe(["--config", recipe]))
+    model = trainer.model
     assert model.dtype == dtype
     assert model.config._attn_implementation == "eager"
+    assert trainer.args.model_init_kwargs["revision"] == "v2"  # of which a folder has only one
 
 
 def now() -> str:

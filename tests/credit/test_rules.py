@@ -357,6 +357,7 @@ def test_a_control_leaves_neutral_credit_as_it_is(kind):
         "given:outcome_weight=-1,source=math.prod",
         "given:discount=1.5,source=math.prod",
         "fipo:decay=0",
+        "fipo:decay=null",
         "fipo:clip=true",
     ],
 )

@@ -83,7 +83,7 @@ def test_golds_of_math_reward_are_texts_or_numbers():
 
 
 def test_whole_numbers_that_became_floats_are_refused():
-    exact = [{"prompt": "1+1=", "solution": value} for value in (2.0**53 - 1, 0.5, None)]
+    exact = [{"prompt": "1+1=", "solution": value} for value in (2.0**53 - 1, 0.5, None)] * SAMPLE
     check(exact, MATH, "math_reward")
     for gold in (2.0**53, -1e30):
         rows = [*exact, {"prompt": "1+1=", "solution": gold}]
@@ -103,14 +103,14 @@ def test_golds_that_no_answer_can_be_right_for(name, column, unreadable, readabl
         raise AssertionError("a user's own reward is not called")
 
     def found(wrong, right):
-        golds = [unreadable] * wrong + [readable] * right
+        golds = [readable] * right + [unreadable] * wrong
         data = Dataset.from_dict({column: golds})
         return check_golds(data, [fails, get_reward(name), fails], "my.jsonl")
 
     assert found(1, 9) == []
     (warning,) = found(2, 9)
     assert f"my.jsonl: {name} cannot use 2 of 11 golds" in warning
-    assert unreadable[:10] in warning
+    assert f"such as {unreadable!r}: " in warning
     with pytest.raises(ValueError, match=f"{name} cannot use 3 of 3 golds"):
         found(3, 0)
 

@@ -31,6 +31,10 @@ def test_a_local_file_or_folder_is_loaded_as_it_stands(tmp_path):
     assert load(path, split="train[1:]").to_list() == ROWS[1:]
     assert load(str(tmp_path)).to_list() == ROWS  # a folder goes the way of a hub dataset
 
+    path = str(tmp_path / "data.json")
+    Dataset.from_list(ROWS).to_json(path)
+    assert load(path).to_list() == ROWS
+
     path = str(tmp_path / "data.CSV")
     Dataset.from_list(ROWS).to_csv(path)
     assert load(path).to_list() == [{**row, "answer": int(row["answer"])} for row in ROWS]
@@ -135,6 +139,8 @@ CHAT = [message("user", "1+1=")]
         ("1+1=", " "),
         (CHAT, []),
         (CHAT, [{"role": "user"}]),
+        (CHAT, [message("user", "")]),
+        (CHAT, [message("", "1+1=")]),
         ("1+1=", CHAT),
     ],
     ids=str,

@@ -57,8 +57,8 @@ ANSWERS = {
             program("def shared(a, b):\n    return tuple(x for x in a if x in b)[: len(set(a))][: len(set(b))]"),
             program("def shared(a, b):\n    return (4, 5)"),
         ),
-        # must not empty the reference's argument
-        (program("from collections import Counter as count"), program("def count(x):\n    x.clear()\n    return {}")),
+        # must not empty the reference's argument, which would then return None, too
+        (program("from collections import Counter as count"), program("def count(x):\n    x.clear()")),
         (program("def sum(a, b): return 6"), program("def total(a, b): return 6")),  # a builtin's name
         (  # as published, it asserts nothing
             program("def check_str(text): return text.startswith('a') or None"),

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from trl.rewards import think_format_reward
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.credit import Given
@@ -45,6 +46,14 @@ def test_a_failing_reward_is_named_and_not_called_again(make_trainer, func):
     assert "8 completions" in note
     assert repr(completions[0]) in note
     assert repr(prompts[0]) in note
+
+
+def test_a_failing_reward_of_a_library_is_named():
+    reward = explain_failures(think_format_reward, "think_format_reward")
+    with pytest.raises(TypeError) as error:
+        reward(completions=["no chat"])
+    [note] = error.value.__notes__
+    assert "'think_format_reward' raised this" in note
 
 
 @pytest.mark.parametrize(
