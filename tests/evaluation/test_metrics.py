@@ -54,12 +54,15 @@ def test_nothing_is_scored():
     assert np.isnan(pass_at_k(rewards, 1))
 
 
-def test_interval_of_ten_problems_by_enumeration():
-    """Resampling five wrong and five right ones gives a binomial distribution. Missing means are left out."""
-    right = scipy.stats.binom(10, 0.5)
+def test_interval_of_16_problems_by_enumeration():
+    """
+    Resampling eight wrong and eight right ones gives a binomial distribution, whose intervals of 90 % and 99 % are
+    others. Missing means are left out.
+    """
+    right = scipy.stats.binom(16, 0.5)
     low, high = right.interval(0.95)
-    means = pd.Series([0.0, 1.0] * 5 + [NAN] * 30)
-    assert bootstrap_interval(means) == pytest.approx((low / 10, high / 10))
+    means = pd.Series([0.0, 1.0] * 8 + [NAN] * 30)
+    assert bootstrap_interval(means) == pytest.approx((low / 16, high / 16))
 
 
 def test_problems_with_the_same_prompt_are_drawn_together():
