@@ -144,6 +144,22 @@ def test_gradients_are_compared(make_trainer, change):
     assert layout_of(make_trainer, model) == LEFT
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ((0.1, 0.0, 0.0), 0.02),
+        ((0.0, 1.0, 0.0), 0.01),
+        ((0.0, 0.0, 0.01), 0.01),
+        ((0.1, 0.0, torch.nan), torch.nan),
+    ],
+)
+def test_differences_are_relative(changes, expected):
+    """But to a hundredth of all gradients, where one is smaller: it may be rounding alone."""
+    truth = torch.tensor([5.0, 100.0, 0.0])  # the first is no gradient
+    ours = truth + torch.tensor(changes)
+    assert evidence.distance(list(ours), list(truth)) == pytest.approx(expected, nan_ok=True)
+
+
 def test_gradients_that_are_rounding_alone_refuse_nothing(make_trainer):
     """As those of the decay in a layer with a state."""
     heads = {
@@ -154,11 +170,11 @@ def test_gradients_that_are_rounding_alone_refuse_nothing(make_trainer):
     }
     types = ["linear_attention", "full_attention"]
     config = Qwen3_5TextConfig(**tiny.SIZES, head_dim=8, layer_types=types, **heads)
-    assert layout_of(make_trainer, sharp(config, factor=5)) == LEFT
+    assert layout_of(make_trainer, sharp(config, factor=6)) == LEFT
 
 
 def test_high_positions_are_compared(make_trainer):
-    """What one of them changes in the other rows."""
+    """What one of them changes in the other rows. Real rows, which need not have any, do not make up for it."""
 
     def halve(module, args, inputs):
         positions = inputs["position_ids"]
@@ -167,7 +183,11 @@ def test_high_positions_are_compared(make_trainer):
 
     model = sharp(mistral(window=None))
     model.model.rotary_emb.register_forward_pre_hook(halve, with_kwargs=True)
-    assert layout_of(make_trainer, model) == LEFT
+    trainer = make_trainer(model, **TRIMMED)
+    low = evidence.real_rows([[2, 3]], [[4, 5]], torch.device("cpu"))
+    for real in (None, low):
+        trainer.layouts.look(real)
+        assert trainer.layouts.current == LEFT
 
 
 def gpt_neo() -> GPTNeoConfig:
@@ -264,6 +284,13 @@ def test_models_are_compared_in_training_and_left_as_they_were(make_trainer):
     before = [buffer.clone() for buffer in model.buffers()]
     assert layout_of(make_trainer, model.train()) is None
     assert all(map(torch.equal, model.buffers(), before))
+
+
+def test_real_rows_are_as_trl_pads_them():
+    rows = evidence.real_rows([[5], [6, 0]], [[7, 8, 1], [9]], torch.device("cpu"))
+    assert rows.ids.tolist() == [[0, 5, 7, 8, 1], [6, 0, 9, 0, 0]]
+    assert rows.mask.tolist() == [[0, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+    assert rows.n_completion == 3
 
 
 def test_real_rows_confirm_the_layout_before_they_are_scored(make_trainer, caplog):

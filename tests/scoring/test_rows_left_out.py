@@ -2,6 +2,7 @@
 
 from functools import partial, wraps
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -84,12 +85,14 @@ def test_weights_are_trls(make_trainer, loss_type, iterations):
         assert_logs_are_close(name, abs=1e-6)
 
 
-def test_one_row_runs_where_none_trains(make_trainer):
-    """So that every process makes a forward and a backward pass."""
-    trainer, weights, rows = run(make_trainer, Plain, n=1000)
+@pytest.mark.parametrize("masked", [False, True])
+def test_one_row_runs_where_none_trains(make_trainer, masked):
+    """So that every process makes a forward and a backward pass. The shortest may have no token."""
+    trainer, weights, rows = run(make_trainer, Plain, n=1000, mask_truncated_completions=masked)
     assert torch.equal(weights, parameters_to_vector(sharp().parameters()))
     assert len(rows) == 4
-    assert max(rows) < 12  # the shortest
+    assert max(rows) < 12
+    assert np.isfinite(logged(trainer, "entropy")).all()
     assert logged(trainer, "grad_norm") == [0.0] * 4
 
 

@@ -16,8 +16,10 @@ from delta_trl.trainer.trackers import track
 
 from ..corpus import tiny
 from ..report import runs
+from ..scoring.runs import cpmant, qwen
 from ..trainers import (
     LORA,
+    MISALIGNED,
     credit,
     logged,
     plain_forward,
@@ -135,13 +137,16 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
             assert ("log_probs" in numbers) == (row["log_probs"] is not None)
 
 
-def test_unscorable_completions_have_no_reward_and_are_not_scored(make_trainer, tmp_path):
-    make_trainer(log_token_credit=1, max_steps=1, reward_funcs=of_the_second_group).train()
+@pytest.mark.parametrize(("config", "is_scored"), [(qwen, False), (cpmant, True)])
+def test_unscorable_completions_have_no_reward(make_trainer, tmp_path, config, is_scored):
+    """Nor are they scored, unless the model needs TRL's rows: TRL scores them all."""
+    options = {**MISALIGNED, "log_token_credit": 1, "max_steps": 1, "reward_funcs": of_the_second_group}
+    make_trainer(tiny.model(config()), **options).train()
     [rows] = records(tmp_path / "run").values()
     for row in rows[:4]:
         assert (row["reward"], row["advantage"]) == (None, 0.0)
         for name in ("log_probs", "entropies"):
-            assert np.isnan(row[name]).all()
+            assert set(np.isfinite(row[name])) == {is_scored}
     for row, reward in zip(rows[4:], [0.0, 1.0, 0.0, 1.0], strict=True):
         assert row["reward"] == reward
         assert np.isfinite(row["log_probs"]).all()
