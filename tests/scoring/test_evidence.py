@@ -144,6 +144,17 @@ def test_gradients_are_compared(make_trainer, change):
     assert layout_of(make_trainer, model) == LEFT
 
 
+def test_no_more_than_a_tenth_is_rounding(make_trainer, caplog):
+    """Gradients in 16 bit are rounded by more."""
+    model = sharp().bfloat16()
+    model.model.layers[0].mlp.register_forward_hook(
+        lambda module, args, output: output if len(output) == 2 else output.detach()  # two copies are the truth
+    )
+    assert layout_of(make_trainer, model) is None
+    assert "each row alone differ by" in caplog.text
+    assert "allowed are 1.0e-01" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
