@@ -203,6 +203,12 @@ def test_a_name_resolves_to_a_benchmark_a_group_or_a_file():
             resolve([misspelt])
 
 
+def test_greedy_samples_of_a_problem_are_all_equal_and_one_is_drawn():
+    greedy = {"temperature": 0.0, "num_generations": 4}
+    for use_vllm in (False, True):
+        assert arguments(**greedy, use_vllm=use_vllm).num_generations == 1
+
+
 # --- which problems ---
 
 

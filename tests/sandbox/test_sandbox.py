@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -132,10 +133,11 @@ def test_a_weaker_tier_is_reported_and_does_not_replace_one_that_is_required(mon
     monkeypatch.setattr(local, "Worker", only_b)
     with pytest.raises(SandboxUnavailableError, match="no namespaces"):
         Sandbox(tier="A").run("")
-    with Sandbox(workers=1) as sandbox:
-        assert sandbox.run("print(1)").stdout == b"1\n"
+    with Sandbox(workers=2) as sandbox, ThreadPoolExecutor(2) as threads:
+        executions = threads.map(sandbox.run, ["import time; time.sleep(0.2); print(1)"] * 2)
+        assert [execution.stdout for execution in executions] == [b"1\n"] * 2
         assert sandbox.tier == "B"
-    [warning] = caplog.messages
+    [warning] = caplog.messages  # of two workers
     assert "no namespaces" in warning
 
 

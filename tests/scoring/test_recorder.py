@@ -81,6 +81,7 @@ def test_reserved_memory_is_free_and_a_tenth_stays_so(monkeypatch, free, has_roo
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 700)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 200)
     assert recorder.has_room(torch.device("cuda"), 600) is has_room
+    assert recorder.has_room(torch.device("cpu"), 600)  # main memory either way
 
 
 def test_auto_takes_main_memory_without_room_and_says_so(make_trainer, rollout, monkeypatch, caplog):
