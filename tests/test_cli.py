@@ -44,6 +44,12 @@ def test_help_is_printed_without_a_command_and_beside_other_options(words, code,
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["train", "compare", "eval", "explain", "audit"])
+def test_the_help_of_a_command_names_it(command, capsys):
+    assert main([command, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: delta-trl {command} ")
+
+
 def test_an_interrupted_command_says_so_in_a_line(monkeypatch, capsys):
     def interrupt(args):
         raise KeyboardInterrupt

@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset, Features, Value
 from transformers import Qwen3Config
 
-from delta_trl.data.loading import drop_long_prompts, drop_rows_without_gold, load, prepare
+from delta_trl.data.loading import drop_long_prompts, drop_rows_without_gold, load, local_format, prepare
 from delta_trl.data.preflight import preflight
 from delta_trl.rewards import MathReward
 from delta_trl.scoring.checks import Reader
@@ -21,6 +21,11 @@ ROWS = [
     {"question": "1+1?", "answer": "2"},
     {"question": "2+2?", "answer": "4"},
 ]
+
+
+def test_an_id_on_the_hub_is_no_file_whatever_it_ends_with():
+    assert local_format("org/numina-1.5") is None
+    assert local_format("org/numina-1.5.JSONL") == "json"
 
 
 def test_a_local_file_or_folder_is_loaded_as_it_stands(tmp_path):

@@ -111,6 +111,7 @@ def read_samples(folder="eval", name="problems") -> pd.DataFrame:
 
 async def judged(completions, log_extra, log_metric, **columns):
     """A reward that logs what it sees of each completion."""
+    log_extra("said", completions)  # until it is logged again
     log_extra("said", [text.upper() for text in completions])
     log_extra("is_long", [len(text) > 9 for text in completions])
     log_metric("seen", 1.0)
