@@ -314,6 +314,7 @@ def test_an_adapter_is_evaluated_on_its_base(call, model, capsys):
     of_adapter = greedy("adapter-eval", model_name_or_path="adapter")
     assert of_adapter != of_model
     assert len(of_model) == 10  # greedy samples of a problem are all equal: one is drawn
+    capsys.readouterr()
     assert greedy("named", adapter_name_or_path="adapter") == of_adapter
     assert "adapter, temperature" in capsys.readouterr().out
     for option in ("model_name_or_path", "adapter_name_or_path"):
