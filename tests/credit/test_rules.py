@@ -97,10 +97,22 @@ def test_advantages_are_grpos_over_each_group(responses):
 
 
 def test_tokens_are_the_policys():
+    ids = [
+        [5, 6, 7, 8],
+        [9, 10, 0, 0],
+        [11, 1, 0, 0],
+    ]
+    mask = [
+        [1, 1, 1, 1],
+        [1, 1, 0, 0],
+        [0, 0, 0, 0],  # it is cut off
+    ]
+    of_model = torch.ones(3, 4)
+    of_model[0, 1:3] = 0
     batch = {
-        "completion_ids": torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0], [11, 1, 0, 0]]),
-        "completion_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]),  # the last row is cut off
-        "tool_mask": torch.tensor([[1, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1]]),
+        "completion_ids": torch.tensor(ids),
+        "completion_mask": torch.tensor(mask),
+        "tool_mask": of_model,
         "advantages": torch.tensor([1.0, -1.0, 2.0]),
     }
     tokens = Tokens.of_batch(batch)
