@@ -1,5 +1,6 @@
 """The errors with which every command ends in one line, in a module that imports nothing heavy."""
 
+import os
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -7,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-OURS = f"{Path(__file__).parents[1]}/"
-LIBRARIES = (OURS, sysconfig.get_path("stdlib"), "<frozen")
+OURS = f"{Path(__file__).parents[1]}{os.sep}"
+LIBRARIES = (OURS, f"{sysconfig.get_path('stdlib')}{os.sep}", "<frozen")
 PACKAGES = ("site-packages", "dist-packages")
 
 
