@@ -87,7 +87,8 @@ def response_advantages(batch) -> torch.Tensor:
 def plain_forward(model, batch, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states before each completion token (B, T, d) and log-probs (B, T), by the model's own forward."""
     ids, mask = joined(batch, "ids"), joined(batch, "mask")
-    output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    images = {"pixel_values": batch["pixel_values"]} if "pixel_values" in batch else {}
+    output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True, **images)
     completion_ids = batch["completion_ids"]
     predicting = slice(-completion_ids.size(1) - 1, -1)
     hidden = output.hidden_states[-1][:, predicting]

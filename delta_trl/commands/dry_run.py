@@ -5,11 +5,11 @@ import os
 from collections.abc import Sized
 
 import torch
-from transformers import AutoModelForCausalLM
 from trl import get_peft_config
 
 from ..arguments.errors import mistakes
 from ..credit import make_rule
+from ..evaluation.model import architecture_of
 from ..scoring.models import steps_of_rollout
 from ..trainer.checks import refuse_missing_targets
 from ..trainer.config import DeltaGRPOConfig
@@ -37,7 +37,8 @@ def main(args: list[str]) -> None:
         adapter = inputs.adapter or asked
         if inputs.config and adapter:
             with torch.device("meta"):  # its modules, without weights
-                model = AutoModelForCausalLM.from_config(inputs.config, trust_remote_code=source.trust_remote_code)
+                architecture = architecture_of(inputs.config)
+                model = architecture.from_config(inputs.config, trust_remote_code=source.trust_remote_code)
             refuse_missing_targets(model, [adapter])
         plan = describe(training_args, inputs.datasets.get("train_dataset")) | agents(run_args)
     if inputs.absent:

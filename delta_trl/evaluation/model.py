@@ -7,6 +7,7 @@ For `--help`, the module imports nothing heavy: the methods do.
 import copy
 import logging
 import textwrap
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -105,12 +106,10 @@ class ModelArguments:
         return base
 
     def config(self) -> "PretrainedConfig":
-        """That of the text model."""
         from transformers import AutoConfig
 
         base = self.base()
-        config = AutoConfig.from_pretrained(base.model_name_or_path, **base.hub_options)
-        return config.get_text_config()
+        return AutoConfig.from_pretrained(base.model_name_or_path, **base.hub_options)
 
     def reader(self) -> "Reader":
         """The model without its weights, for checks of what it reads."""
@@ -156,12 +155,12 @@ class ModelArguments:
         `ValueError` if weights are missing: transformers would initialise them at random.
         """
         import torch
-        from transformers import AutoModelForCausalLM
 
         base = self.base()
         name = base.model_name_or_path
         options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **base.hub_options}
-        model, loading_info = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
+        architecture = architecture_of(base.config())
+        model, loading_info = architecture.from_pretrained(name, output_loading_info=True, **options)
         if missing := sorted(loading_info["missing_keys"]):
             raise ValueError(
                 f"{name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a "
@@ -175,7 +174,8 @@ class ModelArguments:
     def with_adapter(self, model: "PreTrainedModel", **options: Any) -> "PeftModel":
         """
         The adapter on its base model, which gets rows of embeddings for tokens that only the adapter's tokenizer has,
-        as by PEFT's `AutoPeftModel`.
+        as by PEFT's `AutoPeftModel`. Raises `ValueError` for an adapter without weights for all its layers, which PEFT
+        would initialise at random.
 
         Args:
             model (`PreTrainedModel`): That of `base`, which becomes part of the result.
@@ -186,7 +186,14 @@ class ModelArguments:
         vocabulary = len(self.tokenizer())
         if vocabulary > model.get_input_embeddings().num_embeddings:
             model.resize_token_embeddings(vocabulary)
-        adapted = PeftModel.from_pretrained(model, self.adapter(), **self.adapter_options, **options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Found missing adapter keys")
+            try:
+                adapted = PeftModel.from_pretrained(model, self.adapter(), **self.adapter_options, **options)
+            except UserWarning as problem:
+                raise ValueError(
+                    f"{self.adapter()!r} does not fit {type(model).__name__}: {textwrap.shorten(str(problem), 200)}"
+                ) from problem
         config = adapted.peft_config["default"]
         for warning in self.warnings_of(config):
             logger.warning(warning)
@@ -202,3 +209,16 @@ class ModelArguments:
             f"{self.adapter()!r} was trained on {config.base_model_name_or_path!r}, and is loaded on {base!r}. If "
             "that is another model, its outputs mean little."
         ]
+
+
+def architecture_of(config: "PretrainedConfig") -> type:
+    """
+    The auto class of a model, as TRL trains it: a multimodal model with all its parts. Without them, the weights of
+    an adapter have other names.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    multimodal = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values()
+    is_multimodal = any(name in multimodal for name in config.architectures or ())
+    return AutoModelForImageTextToText if is_multimodal else AutoModelForCausalLM

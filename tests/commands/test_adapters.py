@@ -1,5 +1,6 @@
 """Training that goes on with an adapter."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,23 @@ def test_what_a_run_leaves_is_evaluated_and_gone_on_with(tmp_path, monkeypatch):
     lora = "--use_peft true --lora_r 2 --lora_alpha 8 --lora_dropout 0 --lora_target_modules v_proj q_proj"
     recipe = recipe_of(Path(), "again", model_name_or_path="moved", adapter_name_or_path="run")
     assert main(["train", *recipe, *lora.split()]) == 0  # the options of the run that it comes from may stay
+
+
+def test_commands_for_texts_take_a_multimodal_model(tmp_path, monkeypatch, capsys):
+    """With an adapter of the part that writes."""
+    monkeypatch.chdir(tmp_path)
+    tiny.multimodal().save_pretrained("model")
+    tiny.processor().save_pretrained("model")
+    train = ["train", "--config", tiny.recipe(Path(), use_peft=True, lora_target_modules=r".*language.*q_proj")]
+    assert main([*train, "--dry_run"]) == 0
+    assert "warning" not in capsys.readouterr().out
+    assert main(train) == 0
+
+    with open("pair.jsonl", "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in tiny.PAIR)
+    run = "--model_name_or_path run --use_cpu".split()
+    sampling = "--benchmarks train.jsonl --reward math_reward --num_generations 1 --max_completion_length 4"
+    assert main(["eval", *run, *sampling.split(), "--output_dir", "eval"]) == 0
+    assert main(["explain", *run, "--data", "pair.jsonl", "--output_dir", "explain"]) == 0
+    evaluated = json.loads(Path("eval/train.json").read_text())
+    assert evaluated["settings"]["max_completion_length"] == 4

@@ -2,14 +2,31 @@
 
 from pathlib import Path
 
+import torch
 import yaml
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    CLIPImageProcessorPil,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
 
 
 CHARACTERS = "0123456789+= abcdefghijklmnopqrstuvwxyz"
 CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}"  # a template that puts nothing around messages
+PARTS = (  # the same for messages of texts and images
+    "{% for m in messages %}{% for part in m.content %}"
+    "{{ part.text if part.type == 'text' else '<image>' }}"
+    "{% endfor %}{% endfor %}"
+)
+IMAGE = len(CHARACTERS) + 1  # the token that stands for an image
 PAIR = [
     {"prompt": "1+1=", "completion": "2", "reward": 1},
     {"prompt": "1+1=", "completion": "3", "reward": 0},
@@ -59,6 +76,38 @@ OPTIONS = {  # of a training on CPU, two groups of completions at a time
 def model(config=None, **overrides):
     config = config or Qwen3Config(**{**SIZES, "head_dim": 8, **overrides})
     return AutoModelForCausalLM.from_config(config)
+
+
+def multimodal() -> LlavaForConditionalGeneration:
+    """A model that reads images of four patches."""
+    torch.manual_seed(3)
+    vision_config = CLIPVisionConfig(
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
+    )
+    text_config = LlamaConfig(**SIZES)
+    config = LlavaConfig(vision_config=vision_config, text_config=text_config, image_token_index=IMAGE)
+    return LlavaForConditionalGeneration(config)
+
+
+def processor() -> LlavaProcessor:
+    """That of the model which reads images. The token of an image takes the place of the last letter."""
+    of_text = tokenizer(CHARACTERS[:-1])
+    of_text.add_tokens("<image>", special_tokens=True)
+    sides = {"height": 16, "width": 16}
+    of_images = CLIPImageProcessorPil(size=sides, crop_size=sides)
+    return LlavaProcessor(
+        of_images,
+        of_text,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=PARTS,
+    )
 
 
 def dataset(n: int = 16) -> Dataset:

@@ -16,7 +16,15 @@ import torch
 from peft import AutoPeftModelForCausalLM, LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tokenizers import decoders
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    GPT2Config,
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
+)
+from trl.trainer.utils import create_model_from_path
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.audit.arguments import AuditArguments
@@ -320,6 +328,40 @@ def test_an_adapter_is_evaluated_on_its_base(call, model, capsys):
     for option in ("model_name_or_path", "adapter_name_or_path"):
         assert call("vllm", use_vllm=True, **{option: "adapter"}) == 2
         assert "'adapter' is an adapter: vLLM samples from whole models" in capsys.readouterr().err
+
+
+def qwen3_5() -> Qwen3_5ForConditionalGeneration:
+    """A model for images whose text alone is a model of transformers, too, with other names of its weights."""
+    text_config = {**tiny.SIZES, "head_dim": 8, "layer_types": ["full_attention"] * 2}
+    vision_config = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "out_hidden_size": 32, "num_heads": 2}
+    config = Qwen3_5Config(text_config=text_config, vision_config=vision_config, image_token_id=tiny.IMAGE)
+    return Qwen3_5ForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize("multimodal", [tiny.multimodal, qwen3_5])
+def test_a_multimodal_model_is_loaded_as_trl_trains_it(multimodal):
+    """With an adapter of it."""
+    multimodal().save_pretrained("multimodal")
+    trained = create_model_from_path("multimodal")
+    config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    adapted = get_peft_model(trained, config).eval()
+    adapted.save_pretrained("adapter")
+    tiny.tokenizer().save_pretrained("adapter")
+
+    loaded = ModelArguments(model_name_or_path="adapter", use_cpu=True).model()
+    ids = torch.arange(2, 9)[None]
+    assert torch.equal(loaded(ids).logits, adapted(ids).logits)
+
+
+def test_an_adapter_without_all_of_its_weights_is_refused(model):
+    """PEFT would initialise those that are missing."""
+    config = LoraConfig(r=2, target_modules=["q_proj"])
+    get_peft_model(AutoModelForCausalLM.from_pretrained(model), config).save_pretrained("adapter")
+    weights = load_file("adapter/adapter_model.safetensors")
+    del weights["base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight"]
+    save_file(weights, "adapter/adapter_model.safetensors")
+    with pytest.raises(ValueError, match=r"'adapter' does not fit Qwen3ForCausalLM: .*layers\.1.*lora_B"):
+        ModelArguments(model_name_or_path="adapter", use_cpu=True).model()
 
 
 def test_a_model_is_loaded_as_asked_for(model):

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer, models
 from transformers import (
     GPT2Config,
     GPTJConfig,
+    LlavaConfig,
     OPTConfig,
     PretrainedConfig,
     PreTrainedTokenizerFast,
@@ -110,6 +111,7 @@ class OfItsOwn(PretrainedConfig):
 
 POSITIONS = {  # with a table, nothing beyond it can be computed
     "rotary": (Qwen3Config(**LENGTHS), nullcontext()),
+    "with images": (LlavaConfig(text_config=Qwen3Config(**LENGTHS)), nullcontext()),
     "code of its own": (OfItsOwn(), nullcontext()),
     "table": (GPT2Config(n_positions=10), pytest.raises(ValueError, match="longer than the model's 10 tokens")),
     "computed": (GPTJConfig(n_positions=10, n_layer=1), pytest.raises(ValueError, match="longer than the model's 10")),

@@ -4,10 +4,6 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
 )
 
 from delta_trl.credit import Tokens
@@ -244,24 +240,8 @@ def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, config, loss_ty
         assert torch.equal(log_probs, policy[row])
 
 
-def llava() -> LlavaForConditionalGeneration:
-    """A model that reads images of four patches."""
-    torch.manual_seed(3)
-    vision_config = CLIPVisionConfig(
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        image_size=16,
-        patch_size=8,
-    )
-    text_config = LlamaConfig(**{**tiny.SIZES, "vocab_size": 41})
-    config = LlavaConfig(vision_config=vision_config, text_config=text_config, image_token_index=40)
-    return LlavaForConditionalGeneration(config)
-
-
 def test_some_rows_are_scored_with_their_own_images(make_trainer):
-    trainer = make_trainer(llava())
+    trainer = make_trainer(tiny.multimodal())
     one_image = [40] * 4 + [13] * 5
     two_images = [40] * 8 + [13]
     prompts = torch.tensor([one_image, two_images, one_image])
@@ -284,8 +264,8 @@ def test_some_rows_are_scored_with_their_own_images(make_trainer):
 
 def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
     """Which has images is a question of the batch, not of the model. Its rows have the positions of its text."""
-    model = llava()
+    model = tiny.multimodal()
     assert kind_of(model)["positions"] == model.config.text_config.max_position_embeddings
     *_, narrow = trained(make_trainer, model, **RAGGED, **TRIMMED)
-    *_, wide = trained(make_trainer, llava(), **RAGGED, **TRL)
+    *_, wide = trained(make_trainer, tiny.multimodal(), **RAGGED, **TRL)
     assert area(narrow) < 0.8 * area(wide)

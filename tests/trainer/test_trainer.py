@@ -2,8 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from datasets import Dataset
+from PIL import Image
 from torch.nn.utils import parameters_to_vector
 from transformers import Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
@@ -105,6 +108,22 @@ def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation
 
 
 # --- where the hidden states come from ---
+
+
+def test_coefficients_of_answers_about_images(make_trainer):
+    """Those of the policy that sees each response's own image, in every rollout batch."""
+    names = [[tiny.message("user", f"{number}+{number}=")] for number in range(8)]
+    noise = np.random.default_rng(0).integers(256, size=(8, 16, 16, 3), dtype=np.uint8)
+    dataset = Dataset.from_dict({"prompt": names, "image": [Image.fromarray(pixels) for pixels in noise]})
+    trainer = make_trainer(
+        tiny.multimodal(),
+        trainer_class=Compared,
+        train_dataset=dataset,
+        processing_class=tiny.processor(),
+        reward_funcs=tiny.reward_every_other,
+    )
+    trainer.train()
+    assert trainer.rollouts == [8, 8]
 
 
 @pytest.mark.parametrize(
