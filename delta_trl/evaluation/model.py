@@ -192,7 +192,8 @@ class ModelArguments:
                 adapted = PeftModel.from_pretrained(model, self.adapter(), **self.adapter_options, **options)
             except UserWarning as problem:
                 raise ValueError(
-                    f"{self.adapter()!r} does not fit {type(model).__name__}: {textwrap.shorten(str(problem), 200)}"
+                    f"{self.adapter()!r} does not fit {type(model).__name__}: {textwrap.shorten(str(problem), 200)} "
+                    "Name the model that it was trained on."
                 ) from problem
         config = adapted.peft_config["default"]
         for warning in self.warnings_of(config):
