@@ -17,7 +17,14 @@ from ..arguments.parser import documented
 
 if TYPE_CHECKING:
     from peft import PeftModel
-    from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        GenerationConfig,
+        PretrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+    )
 
     from ..scoring.checks import Reader
 
@@ -212,7 +219,7 @@ class ModelArguments:
         ]
 
 
-def architecture_of(config: "PretrainedConfig") -> type:
+def architecture_of(config: "PretrainedConfig") -> "type[AutoModelForCausalLM | AutoModelForImageTextToText]":
     """
     The auto class of a model, as TRL trains it: a multimodal model with all its parts. Without them, the weights of
     an adapter have other names.
