@@ -178,10 +178,10 @@ class SafeCheckpoints(GRPOTrainer):
 
 
 def sampler_of(dataloader: DataLoader) -> Iterable:
-    """The sampler of training data; a stream has none."""
-    batches = dataloader.batch_sampler
+    """The sampler of training data."""
+    batches: Any = dataloader.batch_sampler
     batches = getattr(batches, "batch_sampler", batches)  # accelerate wraps them for several processes
-    return getattr(batches, "sampler", ())
+    return batches.sampler
 
 
 def _file_of(part: CheckpointPart, checkpoint: str | Path) -> Path:
