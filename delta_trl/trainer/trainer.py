@@ -118,7 +118,7 @@ class DeltaGRPOTrainer(FiniteUpdates, SafeCheckpoints, GRPOTrainer):
         self.new_recorder(self.token_credit.needs_hidden_states)  # raises if the model shows none
         self.token_credit.check(self)
         self.token_log: TokenLog | None = None
-        if self.credit_args.log_token_credit and self.token_credit.credits_rollouts:
+        if self.credit_args.log_token_credit:
             self.token_log = TokenLog(self, self._tokenizer)
             self.add_callback(self.token_log)
         kept = self._rewards_kept(self._calculate_rewards)  # a subclass's, too
