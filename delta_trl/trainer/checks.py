@@ -70,8 +70,7 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
             grades=trainer.is_world_process_zero(),
         )
         warnings += checked.warnings
-        if not trainer.tools:  # with tools, TRL takes the reasoning out of completions
-            trainer.reward_funcs = checked.rewards
+        trainer.reward_funcs = checked.rewards
     for warning in dict.fromkeys(warnings):
         logger.warning(warning)
 

@@ -12,6 +12,7 @@ from datasets import Dataset
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import TrainingArguments
 from trl import GRPOConfig
+from trl.chat_template_utils import qwen3_5_think_chat_template
 from trl.rewards import think_format_reward
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
@@ -269,6 +270,20 @@ def test_trains_what_grpo_trainer_trains(make_trainer, caplog, options):
     assert not caplog.text
     trainer.train()
     assert len(logged(trainer, "loss")) == 1
+
+
+def now() -> str:
+    """Tell the time."""
+
+
+@pytest.mark.parametrize(("tools", "told"), [(None, True), ([now], None)])
+def test_with_tools_trl_takes_the_reasoning_out(make_trainer, tools, told):
+    """So rewards are told of none."""
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = qwen3_5_think_chat_template
+    trainer = make_trainer(**ON_CHATS, processing_class=tokenizer, tools=tools)
+    [reward] = trainer.reward_funcs
+    assert reward.reasoning_opened is told
 
 
 @pytest.mark.parametrize("opened", [None, False, True])
