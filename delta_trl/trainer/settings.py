@@ -46,7 +46,7 @@ RESTORED = tuple(
         *("logging_steps", "eval_steps", "save_steps"),
     )
 )
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default `repr` of an object: differs each time
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the `repr` of an object, with capitals in PIL's: differs each time
 
 
 def warn_of_changes(checkpoint: Path, now: dict[str, Any]) -> None:

@@ -3,8 +3,10 @@
 import json
 import pickle
 
+import PIL.Image
 import pytest
 from accelerate import PartialState
+from datasets import Dataset, Features, Image, List, Value
 
 from delta_trl import __version__
 from delta_trl.arguments.credit import CreditArguments
@@ -35,9 +37,11 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
         trainer.args.delta = 3.0
         return [float(i % 2) for i in range(len(completions))]
 
-    options = {"token_credit_kwargs": {"lambda_max": 1.5}, "learning_rate": 2e-4, "hub_token": "hf_secret"}
+    secrets = dict.fromkeys(SECRETS, "hf_secret")
+    options = {"token_credit_kwargs": {"lambda_max": 1.5}, "learning_rate": 2e-4}
+    options |= {"hub_token": "hf_secret", "chat_template_kwargs": {"tools": secrets}}
     trainer = make_trainer(reward_funcs=[reward, reward], **options, **EVERY_STEP)
-    trainer.recipe = {"reward_kwargs": {"code_reward": {**dict.fromkeys(SECRETS, "hf_secret"), "max_new_tokens": 4}}}
+    trainer.recipe = {"reward_kwargs": {"code_reward": {**secrets, "max_new_tokens": 4}}}
     assert not (tmp_path / "run" / "training_settings.json").exists()
     trainer.train()
     record = seen[0]
@@ -78,6 +82,19 @@ def test_a_stream_has_no_number_of_rows(make_trainer):
 
 def test_objects_without_a_text_are_the_same_in_every_process():
     assert as_json({"tools": [object()]}) == {"tools": ["<object object>"]}
+
+
+def test_prompts_with_images_are_the_same_in_every_process(make_trainer):
+    """Each reading of the data makes other objects of them."""
+    content = [{"type": "image", "image": PIL.Image.new("RGB", (4, 4))}]
+    part = {"type": Value("string"), "image": Image()}
+    features = Features({"prompt": List({"role": Value("string"), "content": List(part)})})
+    data = Dataset.from_dict({"prompt": [[tiny.message("user", content)]] * 16}, features)
+    trainer = make_trainer(train_dataset=data)
+    first = trainer.settings()["prompts_sha256"]
+    images = data["prompt"][:]  # where those were in memory
+    assert first == trainer.settings()["prompts_sha256"]
+    assert len(images) == 16
 
 
 def test_sets_are_recorded_in_order():
