@@ -28,11 +28,16 @@ from .trainers import make_trainer as make
     [
         ("_compute_loss", lambda self, inputs, model: None),
         ("train", lambda self, trial=None, resume_from_checkpoint=None: None),
+        ("_generate", lambda self, prompts_and_images: None),
         ("_generate_and_score_completions", None),
     ],
 )
 def test_a_changed_signature_is_refused(monkeypatch, name, method):
-    monkeypatch.setattr(GRPOTrainer, name, method)
+    """Also a method that is gone."""
+    if method:
+        monkeypatch.setattr(GRPOTrainer, name, method)
+    else:
+        monkeypatch.delattr(GRPOTrainer, name)
     with pytest.raises(ImportError, match=f"GRPOTrainer.{name} takes"):
         trl_signatures.check()
 

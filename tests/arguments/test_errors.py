@@ -1,12 +1,25 @@
-"""Which line of the user's code an error names."""
+"""Whose mistake an error is, and which line of the user's code it names."""
 
 import sysconfig
 from pathlib import Path
 
 import pytest
+from yaml import YAMLError
 
 import delta_trl
-from delta_trl.arguments.errors import users_line
+from delta_trl.arguments.errors import UsageError, mistakes, users_line
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, OSError, ImportError, RuntimeError, YAMLError])
+def test_what_libraries_raise_is_a_mistake_of_the_user_s(kind):
+    """A `RuntimeError` if weights do not fit the model, for example."""
+    with pytest.raises(UsageError, match=r"^sizes differ$"), mistakes():
+        raise kind("sizes differ")
+
+
+def test_a_mistake_of_ours_is_none_of_the_user_s():
+    with pytest.raises(KeyError), mistakes():
+        raise KeyError("sizes")
 
 
 @pytest.mark.parametrize("folder", [Path(delta_trl.__file__).parent, Path(sysconfig.get_path("stdlib"))])

@@ -109,7 +109,7 @@ def own(tmp_path_factory):
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory, own, model, sums):
     folder = tmp_path_factory.mktemp("audited") / "audit"
-    assert audit(folder, model, sums) == 0
+    assert audit(folder, model, sums, seed=3) == 0
     return folder
 
 
@@ -169,8 +169,18 @@ def test_an_audit_ranks_the_rule_of_labels_first_and_the_earliest_last(audited):
     assert "lambda_max=1.2" in settings["token_credit"]["delta"]
 
 
+def test_a_seed_draws_intervals_and_shifts(audited):
+    """Which can be drawn again from the scores."""
+    scored = lines(audited)
+    drawn, others = (summarise(scored, seed)["rules"] for seed in (3, 0))
+    assert results(audited)["sums"]["rules"] == drawn
+    ours, theirs = (rules["random"]["losers"] for rules in (drawn, others))
+    assert ours["auc"] == theirs["auc"]
+    assert ours["interval"] != theirs["interval"]
+
+
 def test_a_seed_draws_prompts_and_random_weights(model, sums, tmp_path):
-    """Without credit, no token ranks above another."""
+    """Without credit, all tokens have the weight 1."""
     drawn = {}
     for seed in (0, 1):
         folder = tmp_path / str(seed)
@@ -179,6 +189,8 @@ def test_a_seed_draws_prompts_and_random_weights(model, sums, tmp_path):
         of_none = results(folder)["sums"]["rules"]["none"]
         assert [of_none[side]["auc"] for side in of_none] == [0.5]
         scored = lines(folder)
+        for line in scored:
+            assert set(line["scores"]["none"]) == {1.0}
         drawn[seed] = {line["prompt"] for line in scored}, [line["scores"]["random"] for line in scored]
     (prompts, weights), (other_prompts, other_weights) = drawn.values()
     assert prompts != other_prompts

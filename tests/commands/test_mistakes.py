@@ -38,9 +38,10 @@ MISTAKES = {
     "--use_peft true --lora_r 0": "lora_r=0",
     "--config latin.yaml": "latin.yaml: cannot be read as YAML: 'utf-8' codec",
     "--config odd.yaml": "odd.yaml: cannot be read as YAML",
-    "--model_name_or_path train.jsonl": "model_name_or_path='train.jsonl' is a file",
+    "--model_name_or_path taken/checkpoint-7/note": "model_name_or_path='taken/checkpoint-7/note' is a file",
     "--config text.yaml": "'top_k=5': expected a mapping",
     "--generation_kwargs top_k=5": "'top_k=5': expected a mapping",
+    "--generation_kwargs ": "'': expected a mapping",  # of a variable of the shell that is not set
     "--reward_weights 1 2": "reward_weights=[1.0, 2.0]: expected one for each",
     "--reward_funcs my_rewards.number": "Reward 'my_rewards.number' is 3: expected a function",
     "--vllm_mode colocated": "vllm_mode='colocated': expected one of",

@@ -177,8 +177,8 @@ def test_top_k_equals_explicit_vectors():
     mean_rows = torch.einsum("nk,nkd->nd", probabilities, weight[ids])
     v = weight[tokens] - mean_rows
     assert_products(gradients, c, v)
-    rows_of_weights = torch.stack([c, c.abs()])
-    torch.testing.assert_close(gradients.combine(rows_of_weights), rows_of_weights @ v)
+    for rows_of_weights in (c[None], torch.stack([c, c.abs()])):
+        torch.testing.assert_close(gradients.combine(rows_of_weights), rows_of_weights @ v)
 
 
 def test_output_row_is_a_row_of_the_lm_head_gradient():
@@ -197,7 +197,8 @@ def top_k(*arguments):
 
 
 def output_row(hidden, tokens, head):
-    return OutputRowGradients(hidden, torch.linspace(-3, 0, len(tokens)))
+    log_probs = -torch.logspace(-9, 0.5, len(tokens))
+    return OutputRowGradients(hidden, log_probs)
 
 
 REPRESENTATIONS = pytest.mark.parametrize("make", [LMHeadGradients, top_k, output_row])
@@ -215,7 +216,16 @@ def test_low_precision_states(make):
     torch.testing.assert_close(ours, exact, atol=1e-4, rtol=0)
 
 
+def test_logits_are_exact_where_a_loop_autocasts():
+    hidden, _, weight, _ = vocabulary_batch(torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits, _ = LMHead(weight).logits(hidden)
+    exact = hidden.float() @ weight.float().T
+    torch.testing.assert_close(logits, exact, atol=1e-5, rtol=1e-5)
+
+
 def test_lengths_of_low_precision_states():
+    """Also of tokens of which the policy is nearly certain."""
     hidden, tokens, *_ = vocabulary_batch(torch.bfloat16)
     ours = output_row(hidden, tokens, None).squared_norms()
     exact = output_row(hidden.double(), tokens, None).squared_norms()

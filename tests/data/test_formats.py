@@ -184,8 +184,8 @@ def packed(data: bytes) -> str:
 CASE = [{"input": "1\n", "output": "1\n", "testtype": "stdin"}]
 
 
-def hidden_tests(hidden, public="[]"):
-    row = {"question_id": "a", "question_content": "Echo.", "starter_code": None, "metadata": "{}"}
+def hidden_tests(hidden, public="[]", starter=None):
+    row = {"question_id": "a", "question_content": "Echo.", "starter_code": starter, "metadata": "{}"}
     return livecodebench({**row, "public_test_cases": public, "private_test_cases": hidden})["tests"]
 
 
@@ -195,9 +195,11 @@ def test_pickled_tests_are_read():
     assert tests["outputs"] == ["1\n"]
 
 
+@pytest.mark.parametrize("starter", [None, "import sys"])
 @pytest.mark.parametrize(("hidden", "public"), [(None, json.dumps(CASE)), (json.dumps(CASE), None)])
-def test_tests_may_be_all_hidden_or_all_public(hidden, public):
-    tests = json.loads(hidden_tests(hidden, public))
+def test_tests_of_a_program_may_be_all_hidden_or_all_public(hidden, public, starter):
+    """Also of one whose beginning is given."""
+    tests = json.loads(hidden_tests(hidden, public, starter))
     assert tests == {"inputs": ["1\n"], "outputs": ["1\n"]}
 
 

@@ -35,7 +35,7 @@ def numbers(completion_ids, **columns):
     """A number for each token; nothing is known of every third completion."""
     values = []
     for i, ids in enumerate(completion_ids):
-        of_tokens = [0.5 + j for j in range(len(ids))]
+        of_tokens = [float(j) for j in range(len(ids))]
         values.append(None if i % 3 == 2 else of_tokens)
     return values
 
@@ -92,15 +92,17 @@ def process_supervision(rewards: list[list[float] | None], discount: float = 1.0
 
 
 def test_tokens_get_the_weights_of_the_source_but_for_a_tools(make_trainer, rollout):
-    """A tool's tokens have none; a completion of which nothing is known keeps 1."""
+    """A tool's tokens have none; a completion of which nothing is known keeps 1. A weight of 0 is one of them."""
     rule = Given(numbers, outside=0.5)
-    batch = rollout(make_trainer(token_credit=rule, rollout_func=rollout_with_environment))
-    known = [0.5, 1.5, 0.0, 3.5, 4.5, 0.0, 6.5]
+    trainer = make_trainer(token_credit=rule, rollout_func=rollout_with_environment)
+    batch = rollout(trainer)
+    assert trainer._metrics["train"]["credit/coefficient_min"] == [0.0]
+    known = [0.0, 1.0, 0.0, 3.0, 4.0, 0.0, 6.0]
     unknown = [1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
     assert batch["token_coefficients"].tolist() == [known, known, unknown] * 2 + [known, known]
 
     normalised = Given(numbers, normalize=True).of_rollout(tokens_of(1)).weights
-    with_mean_1 = [(0.5 + j) / 3 for j in range(6)]
+    with_mean_1 = [j / 2.5 for j in range(6)]
     assert normalised.tolist() == pytest.approx(with_mean_1)
 
 
@@ -337,8 +339,11 @@ class Game:
         return "moved"
 
 
-def test_a_source_sees_what_rewards_see_and_environments_have_values(make_trainer, rollout):
-    """Prompts with the observation, the environments, and all text of completions that the loss masks."""
+def test_a_source_sees_what_rewards_see_and_environments_have_values(make_trainer, rollout, caplog):
+    """
+    Prompts with the observation, the environments, and all text of completions that the loss masks. That the dataset
+    has no prompts is no mistake.
+    """
     rewards_see, source_sees = {}, {}
 
     def reward(**columns):
@@ -360,6 +365,7 @@ def test_a_source_sees_what_rewards_see_and_environments_have_values(make_traine
         "train_dataset": data,
     }
     rollout(make_trainer(token_credit=Given(source), mask_truncated_completions=True, **options))
+    assert not caplog.text
     assert rewards_see.keys() - source_sees.keys() == {"log_extra", "log_metric"}
     assert source_sees.keys() - rewards_see.keys() == {"turns"}
     for name in ("completions", "prompts", "completion_ids", "kind", "environments", "trainer_state"):

@@ -275,12 +275,18 @@ class Everything(TokenCredit):
 def test_everything_is_fetched_in_one_pass(make_trainer, rollout, steps, announced, needed):
     """
     None where TRL scores the batch and hidden states are announced; a rule that returns None changes nothing. Asked
-    for log-probabilities first, a rule that does not announce hidden states needs another pass for these.
+    for log-probabilities first, a rule that does not announce hidden states needs another pass for these. Of all
+    responses, also of those without an advantage.
     """
     rule = Everything()
     rule.needs_hidden_states = announced
-    trainer = make_trainer(steps_per_generation=steps, token_credit=rule)
+    trainer = make_trainer(
+        steps_per_generation=steps,
+        token_credit=rule,
+        reward_funcs=lambda completions, **_: [float(i == 0) for i in range(len(completions))],
+    )
     batch = rollout(trainer)
+    assert not batch["advantages"][4:].any()  # all but the first group
     assert rule.passes == needed
     assert "token_coefficients" not in batch
     valid = valid_tokens(batch)
