@@ -91,7 +91,7 @@ def preflight(
     warnings += run_checks(checks, refuses)
     if reader and prompts:
         told = told_of_reasoning(rewards, prompts[0], reader.processor, reader.template)
-    return Checked(dataset, told, list(dict.fromkeys(warnings)), left_out)
+    return Checked(dataset, told, warnings, left_out)
 
 
 def run_checks(checks: Iterable[Check], refuses: bool) -> list[str]:
