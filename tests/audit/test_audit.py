@@ -1,6 +1,7 @@
 """`delta-trl audit` as a user calls it: scores against independent ones, numbers, mistakes."""
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,8 @@ def test_a_seed_draws_prompts_and_random_weights(model, sums, tmp_path):
     assert prompts != other_prompts
     assert weights[0] != other_weights[0]
     assert weights[0] != weights[8]  # of the second batch
+    numbers = [*chain(*weights)]
+    assert len({*numbers}) == len(numbers)  # they have all their digits
 
 
 def test_an_adapter_that_changes_nothing_is_its_base(model, sums, tmp_path):

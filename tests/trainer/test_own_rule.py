@@ -220,8 +220,9 @@ def test_a_rule_may_credit_rollouts_and_micro_batches(make_trainer):
     assert torch.equal(rollout.group, rollout.row // 4)
     weighted = rollout.advantages * (1 + rollout.row)
     assert of_tokens(micro_batch.ids, micro_batch.advantages) < of_tokens(rollout.ids, weighted)
-    assert micro_batch.log_probs.shape == micro_batch.ids.shape
-    assert micro_batch.entropies.shape == micro_batch.ids.shape
+    assert micro_batch.log_probs.shape == micro_batch.entropies.shape == micro_batch.ids.shape
+    assert micro_batch.log_probs.max() < 0
+    assert micro_batch.entropies.min() > 0
     with pytest.raises(RuntimeError, match="of_micro_batch"):
         _ = micro_batch.hidden
 
@@ -319,6 +320,7 @@ class AfterEqualsInRollout(AfterEquals):
 
 class AfterEqualsInMicroBatch(AfterEquals):
     def of_micro_batch(self, tokens):
+        assert torch.equal(tokens.old_log_probs, tokens.log_probs)  # one step: the policy is the rollout's
         return self._credit(tokens)
 
 

@@ -219,6 +219,10 @@ def test_resumed_run_records_the_same(make_trainer, tmp_path):
         trainer.train()
         assert list(records(tmp_path / "run")) == [0]
 
+    # also one whose rule has nothing to record
+    make_trainer(log_token_credit=1, max_steps=1, token_credit="none").train()
+    assert not records(tmp_path / "run")
+
 
 def test_records_are_in_order_of_steps(tmp_path):
     steps = [99_999, 100_000, 2]
