@@ -60,8 +60,7 @@ class SafeCheckpoints(GRPOTrainer):
     its files. A run records its settings in `training_settings.json`, in its folder and in its checkpoints. A run that
     resumes with other settings than those of its checkpoint names them in a warning.
 
-    What is not covered: files whose content changed and whose size did not; the place in a stream that a run has read
-    more than once, of which transformers skips too little.
+    What is not covered: files whose content changed and whose size did not.
 
     Attributes:
         checkpoint_parts (`list[CheckpointPart]`):
