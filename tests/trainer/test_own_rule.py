@@ -59,6 +59,7 @@ def test_a_rule_in_python_gives_the_coefficients_that_train(make_trainer, rollou
 
     metrics = trainer._metrics["train"]
     assert metrics["credit/raw_mean"] == pytest.approx([raw.mean().item()])
+    assert 0 < metrics["credit/seconds"][0] < 60
     trains = valid & (batch["advantages"] != 0)
     mean_of_trained = coefficients[trains].mean().item()
     assert metrics["credit/coefficient_mean"] == pytest.approx([mean_of_trained])
