@@ -8,10 +8,12 @@ from typing import Any
 from datasets import Dataset, Value
 
 from ..arguments.lookup import nearest
+from ..rewards import CodeReward, MathReward
 
 
-# The columns that our rewards check answers against: a row without one cannot be graded
-GOLDS = {"math_reward": "solution", "code_reward": "tests"}
+# The columns that our rewards check answers against: a row without one cannot be graded. By their classes: users give
+# functions of their own the same names
+GOLDS = {MathReward: "solution", CodeReward: "tests"}
 GOLD_COLUMNS = tuple(GOLDS.values())
 # What TRL passes to every reward function, besides the dataset's columns
 FROM_TRAINER = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
@@ -57,12 +59,13 @@ def check_columns(dataset: Dataset, reward_funcs: Sequence[Callable], names: lis
                 "give the function `**kwargs` for what it does not need."
             ) from error
     features = dataset.features
-    if "code_reward" in names and features["tests"] not in TEXTS:
+    golds = {_gold_of(reward) for reward in reward_funcs}
+    if "tests" in golds and features["tests"] not in TEXTS:
         raise ValueError(
             f"{name}, column 'tests': expected texts, got {features['tests']}. Make a JSON text of the tests of each "
             "row, by a `dataset_format` of your own or in the file."
         )
-    if "math_reward" in names and features["solution"] == Value("float64"):
+    if "solution" in golds and features["solution"] == Value("float64"):
         for gold in dataset["solution"]:
             refuse_rounded(gold, gold, f"{name}, column 'solution'")
     return warnings
@@ -108,15 +111,17 @@ def check_golds(dataset: Dataset, reward_funcs: Sequence[Callable], name: str) -
     prompts = columns.pop("prompt", [None])
     for reward in reward_funcs:
         called = getattr(reward, "__name__", "")
-        if called in OF_CHATS and isinstance(prompts[0], str):
+        is_trls = str(getattr(reward, "__module__", "")).startswith("trl.")
+        if is_trls and called in OF_CHATS and isinstance(prompts[0], str):
             raise ValueError(
                 f"{name}: the reward {called!r} reads chats, but prompts are texts. Set `conversational: true`, or "
                 "make each prompt a list of messages {role, content}."
             )
-        if called not in GOLDS:
+        gold_column = _gold_of(reward)
+        if gold_column is None:
             continue
         scores = reward(completions=[""] * tried, **columns)
-        unusable = [gold for gold, score in zip(columns[GOLDS[called]], scores, strict=True) if score is None]
+        unusable = [gold for gold, score in zip(columns[gold_column], scores, strict=True) if score is None]
         if len(unusable) <= UNUSABLE * tried:
             continue
         problem = (
@@ -127,6 +132,11 @@ def check_golds(dataset: Dataset, reward_funcs: Sequence[Callable], name: str) -
             raise ValueError(problem)
         warnings.append(problem)
     return warnings
+
+
+def _gold_of(reward: Callable) -> str | None:
+    """The column of golds that a reward of ours reads."""
+    return next((column for kind, column in GOLDS.items() if isinstance(reward, kind)), None)
 
 
 def check_prompt_column(dataset: Dataset, name: str) -> None:

@@ -7,7 +7,7 @@ import trl.rewards
 from datasets import Dataset, Features, Value
 
 from delta_trl.data.columns import SAMPLE, check_columns, check_golds, check_prompt_column
-from delta_trl.rewards import code_reward, get_reward
+from delta_trl.rewards import MathReward, code_reward, get_reward
 
 
 MATH = get_reward("math_reward")
@@ -115,6 +115,17 @@ def test_golds_that_no_answer_can_be_right_for(name, column, unreadable, readabl
         found(3, 0)
 
 
+@pytest.mark.parametrize("name", ["math_reward", "code_reward", "accuracy_reward"])
+def test_users_may_give_their_rewards_the_names_of_others(name):
+    def fails(completions, answer, **kwargs):
+        raise AssertionError("a user's own reward is not called")
+
+    fails.__name__ = name
+    rows = [{"prompt": "1+1=", "answer": "2"}]
+    assert check(rows, fails, name) == []
+    assert check_golds(Dataset.from_list(rows), [fails], "my.jsonl") == []
+
+
 def test_golds_of_every_reward_are_tried():
     tests = '{"inputs": ["1"], "outputs": ["1"]}'
     golds = {"solution": [r"\begin{tikzpicture}"] * 2 + ["5"] * 7, "tests": ["{}"] * 3 + [tests] * 6}
@@ -138,13 +149,14 @@ def test_rewards_of_trl_that_read_chats_need_chats(name):
 def test_a_sample_of_the_golds_is_tried():
     asked = []
 
-    def math_reward(completions, solution):
-        asked.extend(solution)
-        return [0.0] * len(completions)
+    class Asks(MathReward):
+        def __call__(self, completions, solution):
+            asked.extend(solution)
+            return [0.0] * len(completions)
 
     data = Dataset.from_dict({"solution": list(range(1050))})
-    check_golds(data, [math_reward], "my.jsonl")
-    assert check_golds(data.select([]), [math_reward], "my.jsonl") == []
+    check_golds(data, [Asks()], "my.jsonl")
+    assert check_golds(data.select([]), [Asks()], "my.jsonl") == []
     assert len(asked) <= SAMPLE
     assert asked[-1] > 1000
 
