@@ -119,6 +119,7 @@ def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog
     options = {**EVERY_STEP, **LORA}
     make_trainer(**options).train()
     before = read(tmp_path / "run")
+    (tmp_path / "run" / SETTINGS).unlink()  # the checkpoint's counts
     data = tiny.dataset()
     options |= {"max_steps": 2, "learning_rate": 1e-4, "weight_decay": 0.1, "save_steps": 2, "logging_steps": 2}
     options |= {"token_credit": "side_weights", "reward_weights": [0.5], "lr_scheduler_type": "constant"}
