@@ -125,13 +125,15 @@ def test_a_row_that_depends_on_others_shows_below_the_tolerance(make_trainer):
     assert layout_of(make_trainer, model) is None
 
 
-def test_a_prompt_that_attends_to_completions_shows_in_16_bits(make_trainer):
+@pytest.mark.parametrize(("positions", "layouts"), [(512, {None}), (16, {None, LEFT})])
+def test_a_prompt_that_attends_to_completions_shows_in_16_bits(make_trainer, positions, layouts):
     """
     Two completions of a pack would share it, and what was sampled saw no later token in any layout. The difference is
-    smaller than the rounding of weights in bfloat16.
+    smaller than the rounding of weights in bfloat16. No token may be far away in a table of 16 positions.
     """
-    model = sharp(BertConfig(**tiny.SIZES), factor=4).bfloat16()
-    assert layout_of(make_trainer, model) is None
+    config = BertConfig(**tiny.SIZES, max_position_embeddings=positions)
+    model = sharp(config, factor=4).bfloat16()
+    assert layout_of(make_trainer, model) in layouts
 
 
 @pytest.mark.parametrize("change", [torch.Tensor.detach, lambda states: states * torch.nan], ids=["detached", "nan"])
@@ -169,19 +171,8 @@ def test_differences_are_relative(changes, expected):
     truth = torch.tensor([5.0, 100.0, 0.0])  # the first is no gradient
     ours = truth + torch.tensor(changes)
     assert evidence.distance(list(ours), list(truth)) == pytest.approx(expected, nan_ok=True)
-
-
-def test_gradients_that_are_rounding_alone_refuse_nothing(make_trainer):
-    """As those of the decay in a layer with a state."""
-    heads = {
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4,
-        "linear_key_head_dim": 8,
-        "linear_value_head_dim": 8,
-    }
-    types = ["linear_attention", "full_attention"]
-    config = Qwen3_5TextConfig(**tiny.SIZES, head_dim=8, layer_types=types, **heads)
-    assert layout_of(make_trainer, sharp(config, factor=6)) == LEFT
+    nothing = list(torch.zeros(3))
+    assert evidence.distance(nothing, nothing) == 0
 
 
 def test_high_positions_are_compared(make_trainer):
@@ -199,6 +190,24 @@ def test_high_positions_are_compared(make_trainer):
     for real in (None, low):
         trainer.layouts.look(real)
         assert trainer.layouts.current == LEFT
+
+
+def hybrid(layers: int = 2) -> Qwen3_5TextConfig:
+    """Of which every second layer has a state."""
+    heads = {
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+    }
+    types = ["linear_attention", "full_attention"] * (layers // 2)
+    sizes = {**tiny.SIZES, "num_hidden_layers": layers}
+    return Qwen3_5TextConfig(**sizes, head_dim=8, layer_types=types, **heads)
+
+
+def test_gradients_that_are_rounding_alone_refuse_nothing(make_trainer):
+    """As those of the decay in a layer with a state."""
+    assert layout_of(make_trainer, sharp(hybrid(), factor=6)) == LEFT
 
 
 def gpt_neo() -> GPTNeoConfig:
@@ -250,6 +259,19 @@ def test_a_warning_says_by_how_much_padding_changes_a_model(make_trainer, caplog
     message = r"GPT2LMHeadModel .* padding moves .*up to [0-9.]+ nats a token.* differ by (\S+), allowed are (\S+)\.\n"
     difference, allowed = re.search(message, caplog.text).groups()
     assert float(difference) > float(allowed)
+
+
+def test_padding_changes_a_token_by_up_to_so_many_nats():
+    """The most that it changes any, in either direction."""
+    rows = evidence.real_rows([[5], [6]], [[7, 8], [9, 1]], torch.device("cpu"))
+    with_padding = torch.tensor([[0.0, -1.5], [0.5, 0.0]])
+    model = object()
+
+    def score(runs, *inputs, batch_size):
+        return [with_padding if runs is model else torch.zeros(2, 2)]
+
+    padded = evidence.Evidence(score, model, [], rows, eps=1e-7).padded()
+    assert "(by up to 1.5 nats a token)" in str(padded)
 
 
 class Mixing(nn.Module):
@@ -424,22 +446,20 @@ def scores(trainer, model, T: int = 8) -> torch.Tensor:
         (lambda: long_rope(26, beyond=1.0), lambda: long_rope(26)),
         (lambda: dynamic_rope(104), lambda: dynamic_rope(26)),
         (qwen, opt),  # takes no positions
+        (qwen, lambda: hybrid(layers=4)),  # with as many layers of attention
     ],
-    ids=["eager", "window", "rope", "positions", "class"],
+    ids=["eager", "window", "rope", "positions", "class", "hybrid"],
 )
 def test_a_model_of_another_kind_than_the_policy_keeps_trls_rows(make_trainer, policy, reference):
-    """A reference or a teacher."""
+    """A reference or a teacher. The policy's rows stay packed."""
     other = sharp(reference()).eval()
     add_fused_lm_head(other, outputs=("log_probs", "entropy"))
-    found = []
-    for kind in (TRIMMED, TRL):
-        trainer = make_trainer(sharp(policy()), **kind)
-        trainer.model.train()
-        if kind is TRIMMED:
-            trainer.layouts.look()
-            assert trainer.layouts.current == PACKED
-        found.append(scores(trainer, other))
-    torch.testing.assert_close(*found, atol=2e-5, rtol=0)
+    theirs = scores(make_trainer(sharp(policy()), **TRL), other)
+    trainer = make_trainer(sharp(policy()), **TRIMMED)
+    trainer.model.train()
+    trainer.layouts.look()
+    torch.testing.assert_close(scores(trainer, other), theirs, atol=2e-5, rtol=0)
+    assert trainer.layouts.current == PACKED
 
 
 def doubled(module, query, key, value, *args, **options):
@@ -479,7 +499,7 @@ def test_a_layer_with_a_mask_of_its_own_is_not_packed(make_trainer):
             inputs["attention_mask"] = mask & (columns > columns[:, None] - 32)
         return args, inputs
 
-    model = sharp()
+    model = sharp(qwen(max_position_embeddings=16))  # none of which is far away
     model.model.layers[1].self_attn.register_forward_pre_hook(narrow, with_kwargs=True)
     assert layout_of(make_trainer, model) == LEFT
 

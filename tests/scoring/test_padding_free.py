@@ -8,13 +8,13 @@ from transformers import (
 
 from delta_trl.credit import Tokens
 from delta_trl.scoring.policy import RolloutPolicy
-from delta_trl.scoring.rollout import Rollout
-from delta_trl.scoring.rows import random_order
+from delta_trl.scoring.rollout import PLACE, Rollout
+from delta_trl.scoring.rows import micro_batches_in_order, random_order
 from delta_trl.scoring.stand_in import LEFT, PACKED, kind_of
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, Compared, logged, ragged, sharp
-from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, mistral, opt, qwen, qwen_moe, trained
+from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, opt, qwen, qwen_moe, trained
 
 
 def area(passes) -> int:
@@ -134,12 +134,20 @@ def test_the_order_of_rows_is_drawn_anew_for_each_rollout_batch(make_trainer):
         assert order.sort().values.tolist() == list(range(12))
 
 
+@pytest.mark.parametrize("places", [[[2, 3], [0, 1]], [[0, 2], [1, 3]], [[3, 1], [2, 0]]], ids=str)
+def test_micro_batches_are_those_that_were_scored(places):
+    """Whatever TRL has done with their rows."""
+    batches = [{PLACE: torch.tensor(of_batch), "row": of_batch} for of_batch in places]
+    in_order = micro_batches_in_order(batches)
+    assert [batch["row"] for batch in in_order] == [[0, 1], [2, 3]]
+
+
 CONFIGS = {
     "qwen3": (qwen, PACKED),
     "qwen3 moe": (qwen_moe, PACKED),
     "dynamic": (lambda: dynamic_rope(16), PACKED),  # the batches of these tests are wider, their rows are not
     "longrope": (lambda: long_rope(16), PACKED),
-    "sliding window": (mistral, PACKED),
+    "windows in a layer": (lambda: qwen(use_sliding_window=True, sliding_window=12, max_window_layers=1), PACKED),
     "eager": (lambda: qwen(attn_implementation="eager"), LEFT),
     "cpmant": (cpmant, None),
     "opt": (opt, PACKED),

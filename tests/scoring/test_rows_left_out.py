@@ -264,12 +264,17 @@ DELTA = {"token_credit": "delta", "config_class": DeltaGRPOConfig}
 
 @pytest.mark.parametrize(("kind", "options"), [(Plain, {}), (DeltaGRPOTrainer, DELTA)], ids=["none", "delta"])
 def test_in_16_bit_only_rows_that_train_run_and_ratios_are_1(make_trainer, monkeypatch, kind, options):
-    """Also where a micro-batch has rows of both kinds."""
+    """
+    Micro-batches are those that were scored, in their order: bits may depend on the rows beside a row. In each are
+    rows of both kinds.
+    """
     options = {"bf16": True, "learning_rate": 0.0, **SMALL, **options}
-    options |= {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "steps_per_generation": 2}
+    options |= {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": 4}
     seen = losses(monkeypatch)
-    *_, few = run(make_trainer, kind, **options)
-    assert len(seen) == 4
+    *_, passes = run_and_see(make_trainer, kind, **options)
+    few = areas(passes, has_gradient=True)
+    assert few == areas(passes, has_gradient=False)
+    assert len(set(few)) == len(few) == len(seen) == 4
     for log_ratios, _ in seen:
         assert not log_ratios.any()
     *_, every_row = run(make_trainer, kind, n=1, **options)

@@ -7,6 +7,7 @@ import torch
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOTrainer
+from delta_trl.credit import TokenCredit
 from delta_trl.scoring.rollout import PLACE
 
 from ..corpus import tiny
@@ -59,6 +60,29 @@ def test_a_scoring_method_of_its_own(make_trainer, rollout):
     expected = expected_coefficients(trainer.model, batch)
     assert expected[valid_tokens(batch)].std() > 0.05
     torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
+
+
+class Sharpened(DeltaGRPOTrainer):
+    """Whose log-probabilities are not those of the base class."""
+
+    def _get_per_token_logps_and_entropies(self, *args, **options):
+        log_probs, *others = super()._get_per_token_logps_and_entropies(*args, **options)
+        return 2 * log_probs, *others
+
+
+class ReadsLogProbs(TokenCredit):
+    needs_hidden_states = True
+
+    def of_rollout(self, tokens):
+        assert tokens.hidden.shape[0] == len(tokens)
+        self.read = tokens.padded(tokens.log_probs)
+
+
+def test_a_rule_reads_the_log_probabilities_that_a_subclass_gives(make_trainer, rollout):
+    rule = ReadsLogProbs()
+    batch = rollout(make_trainer(sharp(), Sharpened, **RAGGED, token_credit=rule))
+    valid = valid_tokens(batch)
+    assert torch.equal(rule.read[valid], batch["old_per_token_logps"][valid])
 
 
 @pytest.mark.parametrize("kind", [ScoresItself, ScoresInParts])
