@@ -57,7 +57,7 @@ def layout_of(make_trainer, model, **options) -> str | None:
     ("config", "layout"),
     [
         (qwen, PACKED),
-        (mistral, PACKED),
+        (lambda: mistral(window=4096), PACKED),
         (lambda: long_rope(4096), PACKED),
         (opt, PACKED),
         (few_tokens, PACKED),
@@ -362,12 +362,25 @@ def looked(make_trainer, module: nn.Module):
     return trainer.layouts
 
 
-@pytest.mark.parametrize("longest", [0, 3, 7])
-def test_the_longest_row_is_among_the_real_ones(make_trainer, longest):
+@pytest.mark.parametrize(
+    ("longest", "prompt", "completion"),
+    [
+        (0, 32, 2),
+        (3, 2, 32),
+        (7, 20, 20),
+    ],
+)
+def test_the_longest_row_is_among_the_real_ones(make_trainer, longest, prompt, completion):
+    """Far from another one, whose prompt and completion are longer than those of most."""
     layouts = looked(make_trainer, Mixing(gate=0.3, longer_than=30))
-    completions = [[4, 5]] * 8
-    completions[longest] = list(range(2, 34))
-    layouts.confirm([[2, 3]] * 8, completions, False)
+    lengths = [(2, 2)] * 8
+    lengths[longest - 4] = (6, 6)
+    lengths[longest] = (prompt, completion)
+    prompts, completions = [], []
+    for before, after in lengths:
+        prompts.append([2] * before)
+        completions.append([3] * after)
+    layouts.confirm(prompts, completions, False)
     assert layouts.current is None
 
 
@@ -489,19 +502,26 @@ def test_an_attention_of_the_users_stays(make_trainer, attention):
     torch.testing.assert_close(*weights, atol=2e-5, rtol=2e-5)
 
 
-def test_a_layer_with_a_mask_of_its_own_is_not_packed(make_trainer):
-    """It is too wide for the rows of the probe. Attention within packed rows would not see it."""
+@pytest.mark.parametrize("wider_than", [0, 40])
+def test_a_layer_with_a_mask_of_its_own_is_not_packed(make_trainer, wider_than):
+    """
+    It is too wide for the rows of the probe. Attention within packed rows would not see it. A layer may have one in
+    real rows alone.
+    """
 
     def narrow(module, args, inputs):
         mask = inputs["attention_mask"]
-        if mask is not None:
+        if mask is not None and mask.size(-1) > wider_than:
             columns = torch.arange(mask.size(-1))
             inputs["attention_mask"] = mask & (columns > columns[:, None] - 32)
         return args, inputs
 
     model = sharp(qwen(max_position_embeddings=16))  # none of which is far away
     model.model.layers[1].self_attn.register_forward_pre_hook(narrow, with_kwargs=True)
-    assert layout_of(make_trainer, model) == LEFT
+    trainer = make_trainer(model, **TRIMMED)
+    long = [list(range(2, 17))] * 2
+    trainer.layouts.look(evidence.real_rows(long, long, torch.device("cpu")))
+    assert trainer.layouts.current == LEFT
 
 
 @pytest.mark.parametrize("change", ["eager", "doubled"])

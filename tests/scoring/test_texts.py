@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from delta_trl.scoring.texts import TokenTexts
+from delta_trl.scoring.texts import REPLACEMENT, TokenTexts
 
 from ..corpus import tiny
 
@@ -53,9 +53,9 @@ def test_spaces_before_marks_stay():
 
 def test_a_character_of_several_tokens_is_with_the_last():
     tokenizer = TOKENIZERS["bytes"]
-    ids = tokenizer.convert_tokens_to_ids(list("Ã©âĤ¬x"))  # é and € are two and three bytes
+    ids = tokenizer.convert_tokens_to_ids(list("Ã©âĤ¬xâĤ"))  # é and € are two and three bytes; cut off
     texts = TokenTexts(tokenizer).of_sequence(ids)
-    assert texts == ["", "é", "", "", "€", "x"]
+    assert texts == ["", "é", "", "", "€", "x", "", REPLACEMENT]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
