@@ -45,8 +45,13 @@ def test_no_token_and_one_beyond_the_vocabulary(kind):
 
 def test_a_given_completion_is_checked_as_its_prompt_is():
     """And both together against the context, without any token to come."""
-    reader = Reader("m", tiny.tokenizer(), GPT2Config(vocab_size=6, n_positions=5))
+    tokenizer = tiny.tokenizer()
+    reader = Reader("m", tokenizer, GPT2Config(vocab_size=6, n_positions=5))
     assert check_sequence([1, 2, 3], [4, 5], reader, "line 7") == []
+    tokenizer.unk_token_id = 4
+    of_prompt, of_completion = check_sequence([4], [4, 4], reader, "line 7")
+    assert "line 7: the prompt has 1 tokens of 1 that" in of_prompt
+    assert "line 7: the completion has 2 tokens of 2 that" in of_completion
     for prompt, completion, message in (
         ([6], [1], "line 7: the prompt has a token beyond"),
         ([1], [6], "line 7: the completion has a token beyond"),
@@ -169,6 +174,7 @@ ASKED_AGAIN = [*TURNS[:2], tiny.message("user", "1+1=")]
 CHATS = {  # a template, arguments of it, a chat, and what is wrong
     "last question": ("{{ messages[-1].content }}", None, TURNS, None),
     "first question": ("{{ messages[0].content }}", None, TURNS, "leaves out '2\\+2='"),
+    "before a reply": ("{{ messages[-1].content }}", None, TURNS[:2], "leaves out '1\\+1='"),
     "first of two equal ones": ("{{ messages[0].content }}", None, ASKED_AGAIN, "leaves out '1\\+1='"),
     "cut off": ("{{ messages[-1].content[:4] }}", None, TURNS, "leaves out"),
     "with an argument": ("{% if on %}{{ messages[-1].content }}{% endif %}1", {"on": True}, TURNS, None),

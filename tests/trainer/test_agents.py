@@ -250,17 +250,20 @@ def test_a_call_in_a_thought_that_the_template_opens_is_none():
     assert texts.tools_called(turn, plain) == ("move",)
     assert texts.tools_called(turn, opens_a_thought) == ()
 
-    answer = tokenizer("moved").input_ids  # within the message
-    of_policy = [1] * len(turn) + [0] * len(answer) + [1] * len(turn)
-    _, turns = texts.of_turns(turn + answer + turn, of_policy, opens_a_thought)
+    answer = tokenizer("moved").input_ids  # within the message, and before each turn
+    of_policy = [0] * len(answer) + [1] * len(turn)
+    _, turns = texts.of_turns(2 * (answer + turn), 2 * of_policy, opens_a_thought)
     assert tools_of([turns]) == [[(), ("move",)]]  # the first one has closed the thought
 
 
-def test_a_parser_may_give_calls_without_a_function():
+def test_a_parser_may_read_special_tokens_and_give_calls_without_a_function():
     tokenizer = add_response_schema(chat_tokenizer())
+    tokenizer.add_tokens("<tool_call>", special_tokens=True)
     del tokenizer.response_template["fields"]["tool_calls"]["transform"]
     turn = tokenizer(call() + call("fly")).input_ids
-    assert TokenTexts(tokenizer).tools_called(turn, tokenizer(ASKS).input_ids) == ("move", "fly")
+    prompt = tokenizer(ASKS).input_ids
+    _, turns = TokenTexts(tokenizer).of_turns(turn, [1] * len(turn), prompt)
+    assert tools_of([turns]) == [[("move", "fly")]]
 
 
 def test_a_text_calls_no_tools():
