@@ -399,6 +399,14 @@ def test_rows_that_say_nothing_of_the_layout_leave_it(make_trainer, completions,
     assert layouts.current == PACKED
 
 
+def test_rows_beyond_the_models_positions_leave_the_layout(make_trainer):
+    """They have TRL's rows, too."""
+    trainer = make_trainer(sharp(dynamic_rope(16)), **TRIMMED)
+    trainer.layouts.before_rollout()
+    trainer.layouts.confirm([[2] * 8] * 2, [[3] * 12, [4] * 6], False)
+    assert trainer.layouts.current == PACKED
+
+
 @pytest.mark.parametrize("has_images", [False, True])
 @pytest.mark.parametrize(("batch_size", "rows"), [(2, 2), (8, 4)])
 def test_real_rows_take_as_many_passes_whatever_they_are(make_trainer, batch_size, rows, has_images):

@@ -74,8 +74,9 @@ class ReadsLogProbs(TokenCredit):
     needs_hidden_states = True
 
     def of_rollout(self, tokens):
-        assert tokens.hidden.shape[0] == len(tokens)
         self.read = tokens.padded(tokens.log_probs)
+        assert tokens.policy.forward_passes == 0  # TRL's was one
+        assert tokens.hidden.shape[0] == len(tokens)
 
 
 def test_a_rule_reads_the_log_probabilities_that_a_subclass_gives(make_trainer, rollout):
