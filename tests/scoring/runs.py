@@ -90,6 +90,11 @@ def mistral(window: int | None = 12) -> MistralConfig:
     return MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=window)
 
 
+def windows_in_a_layer() -> Qwen3Config:
+    """Whose second layer alone has a sliding window."""
+    return qwen(use_sliding_window=True, sliding_window=12, max_window_layers=1)
+
+
 def gpt2(**options) -> GPT2Config:
     return GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, eos_token_id=1, **options)
 

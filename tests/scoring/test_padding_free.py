@@ -14,7 +14,7 @@ from delta_trl.scoring.stand_in import LEFT, PACKED, kind_of
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, Compared, logged, ragged, sharp
-from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, opt, qwen, qwen_moe, trained
+from .runs import TRIMMED, cpmant, dynamic_rope, gpt2, long_rope, opt, qwen, qwen_moe, trained, windows_in_a_layer
 
 
 def area(passes) -> int:
@@ -147,7 +147,7 @@ CONFIGS = {
     "qwen3 moe": (qwen_moe, PACKED),
     "dynamic": (lambda: dynamic_rope(16), PACKED),  # the batches of these tests are wider, their rows are not
     "longrope": (lambda: long_rope(16), PACKED),
-    "windows in a layer": (lambda: qwen(use_sliding_window=True, sliding_window=12, max_window_layers=1), PACKED),
+    "windows in a layer": (windows_in_a_layer, PACKED),
     "eager": (lambda: qwen(attn_implementation="eager"), LEFT),
     "cpmant": (cpmant, None),
     "opt": (opt, PACKED),

@@ -252,7 +252,8 @@ def test_a_call_in_a_thought_that_the_template_opens_is_none():
 
     answer = tokenizer("moved").input_ids  # within the message, and before each turn
     of_policy = [0] * len(answer) + [1] * len(turn)
-    _, turns = texts.of_turns(2 * (answer + turn), 2 * of_policy, opens_a_thought)
+    twice = 2 * (answer + turn)
+    _, turns = texts.of_turns(twice, 2 * of_policy, opens_a_thought)
     assert tools_of([turns]) == [[(), ("move",)]]  # the first one has closed the thought
 
 
