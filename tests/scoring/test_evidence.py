@@ -438,11 +438,25 @@ def test_a_model_that_has_changed_is_compared_again(make_trainer, rollout, chang
     torch.testing.assert_close(scores(trainer, trainer.model), in_between, atol=1e-6, rtol=0)
 
 
-def test_chunks_are_no_windows(make_trainer):
+def chunks() -> LlamaConfig:
+    """Which are no windows."""
     config = LlamaConfig(**tiny.SIZES, layer_types=["chunked_attention", "full_attention"])
     config.sliding_window = config.attention_chunk_size = 8
-    kind = stand_in.kind_of(tiny.model(config))
-    assert not stand_in.can_be_packed(kind)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "possible"),
+    [
+        (mistral, True),
+        (hybrid, False),
+        (chunks, False),
+    ],
+)
+def test_rows_may_be_packed_where_attention_alone_mixes_tokens(config, possible):
+    stand_in.register_attention()
+    kind = stand_in.kind_of(tiny.model(config()))
+    assert stand_in.can_be_packed(kind) is possible
 
 
 # --- what is asked in each call ---
