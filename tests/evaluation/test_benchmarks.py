@@ -49,7 +49,7 @@ ANSWERS = {
         (program(SHIFT), program("def shift(numbers, by):\n    return [4.0, 5.0]")),
         (
             program("def find_zero(xs): return -xs[0] / xs[1]"),
-            program("def find_zero(xs):\n    xs.clear()\n    return 0.0"),
+            program("def find_zero(xs):\n    xs.clear()\n    return -9.0"),
         ),
     ],
     "mbppplus": [

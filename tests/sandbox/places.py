@@ -17,6 +17,7 @@ from delta_trl.sandbox.jail.namespaces import CLONE_NEWNS, CLONE_NEWUSER, MS_BIN
 
 MS_REMOUNT = 32
 SOMEBODY = 54321
+THEIR_GROUP = 54322
 # The numbers of unshare, setns, mount and pivot_root
 CALLS = {
     "x86_64": (272, 308, 165, 155),
@@ -51,7 +52,7 @@ def open_home() -> None:
 
 def become_somebody() -> None:
     os.setgroups([])
-    os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
+    os.setresgid(THEIR_GROUP, THEIR_GROUP, THEIR_GROUP)
     os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
     libc.prctl(libc.PR_SET_DUMPABLE, 1)  # whose /proc/self belongs to them
     os.environ |= {"HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/somebody"}
@@ -59,9 +60,13 @@ def become_somebody() -> None:
 
 def become_root_alone() -> None:
     """Root of a user namespace with one id, as in a rootless container without subordinate ids."""
-    one_id = f"0 {os.getuid()} 1"
+    maps = {
+        "setgroups": "deny",
+        "uid_map": f"0 {os.getuid()} 1",
+        "gid_map": f"0 {os.getgid()} 1",
+    }
     libc.call("unshare", CLONE_NEWUSER)
-    for name, text in (("setgroups", "deny"), ("uid_map", one_id), ("gid_map", one_id)):
+    for name, text in maps.items():
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 

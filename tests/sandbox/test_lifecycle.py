@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from delta_trl.sandbox import Limits, Sandbox, grade, parse_tests, worker
+from delta_trl.sandbox.pool import kill_workers
 
 
 SUITE = parse_tests({"test": "assert f(1) == 1"})
@@ -108,13 +109,16 @@ def test_a_stuck_worker_is_ended_and_replaced(one_worker, monkeypatch):
 
 
 def test_a_forked_child_has_its_own_workers(one_worker):
-    one_worker.run("")
-    child = os.fork()
-    if child == 0:
-        good = not one_worker._pool.workers and one_worker.run("print(1)").stdout == b"1\n"
-        one_worker.close()
-        os._exit(0 if good else 1)
-    _, status = os.waitpid(child, 0)
+    """Also while its parent has lent all of them. They end with it."""
+    with one_worker._pool.borrow():
+        child = os.fork()
+        if child == 0:
+            threading.Timer(20.0, os._exit, [1]).start()
+            good = not one_worker._pool.workers and one_worker.run("print(1)").stdout == b"1\n"
+            [own] = one_worker._pool.workers
+            kill_workers()
+            os._exit(0 if good and own.process.returncode is not None else 1)
+        _, status = os.waitpid(child, 0)
     assert status == 0
     assert one_worker.run("print(2)").stdout == b"2\n"
 

@@ -23,9 +23,13 @@ def check():
         assert grade(sandbox, "def f(x): return x + 1", tests).verdict == "passed"
         assert sandbox.run(signals).stdout == b"set() 0\\n"
         assert sandbox.run("import os; print('LD_LIBRARY_PATH' in os.environ)").stdout == b"False\\n"
+        if os.getuid() == 0:
+            assert sandbox.run("import os; print(os.getgroups())").stdout == b"[]\\n"
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM})
 for one in (signal.SIGALRM, signal.SIGCHLD, signal.SIGINT): signal.signal(one, signal.SIG_IGN)
 os.environ["LD_LIBRARY_PATH"] = "/usr/lib"
+if os.getuid() == 0:
+    os.setgroups([1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 held = [os.dup(0) for _ in range(1100)]
 check()

@@ -151,3 +151,11 @@ def test_constants_are_the_kernels():
             assert getattr(module, name) == kernel[name], name
     for flag in ("RDONLY", "NOSUID", "NODEV", "NOEXEC"):
         assert kernel[f"MOUNT_ATTR_{flag}"] == kernel[f"MS_{flag}"]
+
+
+def test_calls_of_libc(tmp_path):
+    folder = tmp_path / "Müller"
+    folder.mkdir()
+    assert libc.call("access", str(folder), os.R_OK) == 0
+    with pytest.raises(FileNotFoundError, match="access: No such file"):
+        libc.call("access", str(folder / "missing"), os.R_OK)

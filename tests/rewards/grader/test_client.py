@@ -1,6 +1,7 @@
 import contextlib
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -168,6 +169,8 @@ def test_workers_are_few_and_light(new_pool):
     loaded = " ".join(memory.path for memory in process.memory_maps())
     assert "torch" not in loaded
     assert "gmpy2" not in loaded
+    new_pool.close()
+    assert worker.process.returncode == -signal.SIGKILL  # its end was waited for
 
 
 def test_a_worker_waits_for_jobs_as_long_as_its_parent_is_there(monkeypatch):
