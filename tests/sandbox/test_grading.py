@@ -59,6 +59,12 @@ def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
     assert result.passed == 2
 
 
+@pytest.mark.parametrize("failing", ["assert f(1) == 1", "f(1).no_such_name"])
+def test_nothing_runs_after_a_failure(sandbox, failing):
+    tests = parse_tests({"test_list": [failing, "assert f(2) == 3"]})
+    assert grade(sandbox, F, tests).passed == 0
+
+
 @pytest.mark.parametrize(("end", "passed"), [("import os; os._exit(0)", 1), ("import sys; sys.exit(0)", 2)])
 def test_tests_that_end_early_have_not_passed(sandbox, end, passed):
     tests = parse_tests({"test_list": ["assert f(1) == 2", end, "assert f(2) == 3"]})

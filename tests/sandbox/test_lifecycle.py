@@ -139,6 +139,9 @@ def test_what_a_program_leaves_is_tidied_up():
             assert len(result.reports) == 3
         reads = {"kind": "stdin", "code": "import sys; print(sys.stdin.read())", "inputs": ["longer", "short"]}
         assert sandbox.execute([reads], Limits()).stdout == b"longer\nshort\n"
+        imports = "import json.tool\ndef f(x): return x"
+        calls = {"kind": "calls", "code": imports, "function": "f", "inputs": [[1]] * 3}
+        assert sandbox.execute([calls], Limits()).reports == (b"1",) * 3
         for _ in range(2):
             assert sandbox.run(code).stdout == b"[] 1000\n"
             assert grade(sandbox, "def f(x): return x", SUITE).verdict == "passed"

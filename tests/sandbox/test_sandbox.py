@@ -30,6 +30,8 @@ def test_the_host_reads_the_end_of_errors_and_one_report_for_each_case(sandbox):
     result = sandbox.run("import os, sys\nos.write(3, b'0\\n' * 1000)\nsys.stderr.write('a' * 5000 + 'end')")
     assert result.stderr == b"a" * 4093 + b"end"
     assert result.reports == (b"0",)
+    deep = sandbox.run("def f(n):\n    if n: f(n - 1)\n    1 / 0\nf(50)")
+    assert b"line 3" in deep.stderr
 
 
 def test_a_sandbox_has_limits_of_its_own(tier):

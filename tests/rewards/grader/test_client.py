@@ -15,7 +15,7 @@ from delta_trl.rewards.grader import client, process
 from delta_trl.rewards.grader.client import GraderProcess, check_answers
 from delta_trl.sandbox.pool import WorkerPool
 
-from ...sandbox.test_lifecycle import wait_until
+from ...sandbox.test_lifecycle import descendants, wait_until
 
 
 # A gold or an answer that is this word never ends, raises, ends the process, has it killed, or takes 2 GiB.
@@ -139,16 +139,20 @@ def test_what_a_reward_logs_of_a_failed_check(pool, monkeypatch, gold, answer, r
     ("name", "value"),
     [
         ("BOOTSTRAP", "raise OSError('no memory')"),
+        ("BOOTSTRAP", "import time; time.sleep(60)"),
         ("sys.executable", "/no/such/python"),
     ],
 )
 def test_an_outage_is_not_a_wrong_answer(pool, new_pool, monkeypatch, caplog, name, value):
     """A batch gives up after a few starts: each may take a minute to fail."""
     assert run(pool, ("1", "1")) == ["right"]
+    before = descendants()
+    monkeypatch.setattr(client, "START_SECONDS", 0.3)
     monkeypatch.setattr(f"delta_trl.rewards.grader.client.{name}", value)
     pairs = [("1", str(i)) for i in range(20)]
     assert run(new_pool, *pairs) == ["not checked"] * 20
     assert len(caplog.records) <= client.MAX_FAILED_STARTS + new_pool.size  # as many may be starting already
+    assert descendants() == before
 
 
 def test_a_worker_that_cannot_import_says_why(new_pool, monkeypatch, capfd):
@@ -158,13 +162,15 @@ def test_a_worker_that_cannot_import_says_why(new_pool, monkeypatch, capfd):
     assert "latex2sympy2_extended" in capfd.readouterr().err
 
 
-def test_workers_are_few_and_light(new_pool):
+def test_workers_are_few_and_light(new_pool, monkeypatch):
     """A worker that imported torch would take seconds to start and hundreds of megabytes, times every rank."""
+    monkeypatch.setenv("PYTHONHASHSEED", "1")  # as some trainers set it
     assert new_pool.workers == []
     for _ in range(3):
         assert run(new_pool, ("1/2", r"\frac{2}{4}")) == ["right"]
     (worker,) = new_pool.workers  # one job needs one worker, which is used again
     process = psutil.Process(worker.process.pid)
+    assert process.environ()["PYTHONHASHSEED"] == "0"
     assert process.memory_info().rss < 200 << 20
     loaded = " ".join(memory.path for memory in process.memory_maps())
     assert "torch" not in loaded
