@@ -197,7 +197,11 @@ def _scaled(scalar: str, cell: str) -> Readings:
         return read(cell)
     factor = exact(scalar)
     value = exact(cell)
-    return read(f"{scalar}({cell})" if factor is None or value is None else str(factor * value))
+    if factor is not None and value is not None:
+        return read(str(factor * value))
+    has_sign = not scalar[-1].isalpha() or scalar.endswith(("\\cdot", "\\times"))
+    sign = "" if has_sign else "\\cdot"  # a letter before a bracket would be a function
+    return read(f"{scalar}{sign}({cell})")
 
 
 def _read_list(text: str, brackets: str, elements: list[str]) -> Readings:
