@@ -109,15 +109,15 @@ def test_a_stuck_worker_is_ended_and_replaced(one_worker, monkeypatch):
 
 
 def test_a_forked_child_has_its_own_workers(one_worker):
-    """Also while its parent has lent all of them. They end with it."""
+    """Also while its parent has lent all of them. They end with it, even at work."""
     with one_worker._pool.borrow():
         child = os.fork()
         if child == 0:
             threading.Timer(20.0, os._exit, [1]).start()
             good = not one_worker._pool.workers and one_worker.run("print(1)").stdout == b"1\n"
-            [own] = one_worker._pool.workers
-            kill_workers()
-            os._exit(0 if good and own.process.returncode is not None else 1)
+            with one_worker._pool.borrow() as own:
+                kill_workers()
+                os._exit(0 if good and own.process.returncode is not None else 1)
         _, status = os.waitpid(child, 0)
     assert status == 0
     assert one_worker.run("print(2)").stdout == b"2\n"
