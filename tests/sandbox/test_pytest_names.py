@@ -22,6 +22,7 @@ TOLERANCES = st.fixed_dictionaries(
 
 
 @example(1 + 5e-7, 1, {"abs": 1e-9})  # then no relative one
+@example(1e-13, 0, {})
 @given(VALUES, VALUES, TOLERANCES)
 def test_approx(actual, expected, tolerances):
     theirs = actual == pytest.approx(expected, **tolerances)
