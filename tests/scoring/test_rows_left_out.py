@@ -269,7 +269,7 @@ def test_in_16_bit_only_rows_that_train_run_and_ratios_are_1(make_trainer, monke
     rows of both kinds.
     """
     options = {"bf16": True, "learning_rate": 0.0, **SMALL, **options}
-    options |= {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": 4}
+    options |= {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
     seen = losses(monkeypatch)
     *_, passes = run_and_see(make_trainer, kind, **options)
     few = areas(passes, has_gradient=True)
