@@ -32,12 +32,11 @@ def accuracy_in(folder: Path, evaluation: dict[str, Any]) -> float:
     folder for each evaluation with other options.
     """
     paths = [folder / evaluation["folder"] / f"{name}.json" for name in evaluation["benchmarks"]]
-    results = pd.DataFrame([read_results(path)["results"] for path in paths if path.is_file()])
-    if results.empty:
+    results = [read_results(path)["results"] for path in paths if path.is_file()]
+    scored = pd.DataFrame([one for one in results if one["scored_problems"]])
+    if scored.empty:
         return math.nan
-    scored = results["scored_problems"]
-    sums = results["avg_at_k"].astype(float) * scored
-    return float(sums.sum() / scored.sum())
+    return float(np.average(scored["avg_at_k"], weights=scored["scored_problems"]))
 
 
 def reached_before(folder: Path, runs: Sequence[Run], evaluation: dict[str, Any]) -> dict[str, float]:

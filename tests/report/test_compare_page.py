@@ -17,6 +17,15 @@ from . import runs
 EVALUATION = {"benchmarks": ["few", "many"], "options": {}, "folder": "a"}
 
 
+def write_results(run, name, problems, accuracy):
+    """Those of a benchmark, with so many problems that are scored."""
+    results = {"problems": 50, "scored_problems": problems, "avg_at_k": accuracy}
+    content = {"settings": {"num_generations": 1}, "results": results}
+    folder = run / "benchmarks" / EVALUATION["folder"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
 def test_outcomes_equal_those_by_hand(tmp_path):
     logged = {
         "reward": [0.1] * 19 + [0.7, 0.9],  # of which a tenth are three
@@ -24,12 +33,9 @@ def test_outcomes_equal_those_by_hand(tmp_path):
         "eval_b_reward": [0.0] * 20 + [0.4],
     }
     runs.write_history(tmp_path, range(1, 22), **logged)
-    folder = tmp_path / "benchmarks" / EVALUATION["folder"]
-    folder.mkdir(parents=True)
-    for name, problems, accuracy in (("few", 10, 0.5), ("many", 30, 0.1), ("not in the plan", 10, 1.0)):
-        results = {"problems": 50, "scored_problems": problems, "avg_at_k": accuracy}
-        content = {"settings": {"num_generations": 1}, "results": results}
-        (folder / f"{name}.json").write_text(json.dumps(content))
+    write_results(tmp_path, "few", 10, 0.5)
+    write_results(tmp_path, "many", 30, 0.1)
+    write_results(tmp_path, "not in the plan", 10, 1.0)
 
     found = outcomes_of(read_run(tmp_path), OUTCOMES, EVALUATION)
 
@@ -44,8 +50,9 @@ def test_outcomes_equal_those_by_hand(tmp_path):
 
 def test_an_outcome_that_was_not_measured(tmp_path):
     runs.write_history(tmp_path, [1, 2], reward=[0.1, 0.2])
-    with pytest.raises(UsageError, match="measured no eval_reward"):
-        outcomes_of(read_run(tmp_path), OUTCOMES[1:], EVALUATION)
+    write_results(tmp_path, "few", 0, None)
+    with pytest.raises(UsageError, match="measured no accuracy, eval_reward"):
+        outcomes_of(read_run(tmp_path), OUTCOMES, EVALUATION)
 
 
 RULES = ("none", "delta", "side_mean", "shuffled", "fipo", "within_side")
