@@ -75,7 +75,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def power(shift: float, df: int, p: float) -> float:
     """
-    The probability that a two-sided test with level `p` finds a difference of `shift` standard errors.
+    The probability that a two-sided test with level `p` finds a difference of `shift` standard errors, with its sign.
 
     The standard error is estimated: its estimate is s times as large, where df s² has a χ² distribution.
     """
@@ -83,11 +83,8 @@ def power(shift: float, df: int, p: float) -> float:
     s = np.linspace(0.0, most, 4001)[1:]
     log_density = (df - 1) * np.log(s) - df * s**2 / 2
     density = np.exp(log_density - log_density.max())
-    shares = []
-    for least in critical_t(p, df) * s:  # the distance from 0 that is found
-        above = NORMAL.cdf(shift - least)
-        below = NORMAL.cdf(-shift - least)
-        shares.append(above + below)
+    found = critical_t(p, df) * s  # the least distances from 0
+    shares = [NORMAL.cdf(shift - least) for least in found]
     return float(np.average(shares, weights=density))
 
 
