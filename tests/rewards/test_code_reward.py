@@ -182,9 +182,12 @@ ONE_CALL = {"fn_name": "f", "inputs": [[1]], "outputs": [1]}
 
 
 def test_rewards_and_verdicts():
+    ends_with_its_code = RIGHT.replace("\n```", "```")
     rows = [
         (RIGHT, ADD, 1.0, "passed 2 of 2"),
         ([{"role": "assistant", "content": RIGHT}], json.dumps(ADD), 1.0, "passed 2 of 2"),
+        (f"{ends_with_its_code} \n", ADD, 1.0, "passed 2 of 2"),
+        (f"{ends_with_its_code} <eos>\n", ADD, 1.0, "passed 2 of 2"),
         ("```python\nprint(3)\n```", ADD, 0.0, "wrong answer on test 2 of 2"),
         ("[print(sum(map(int, input().split())))]", ADD, 1.0, "passed 2 of 2"),
         ("", ADD, 0.0, "no Python program"),
