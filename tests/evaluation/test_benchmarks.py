@@ -144,6 +144,23 @@ def test_the_shuffle_is_fixed_and_stored():
         assert "\n".join(lines) in row["prompt"]
 
 
+def test_the_split_and_the_configuration_are_the_benchmark_s(tmp_path):
+    """Also in a folder, in place of the hub."""
+    for split in ("train", "test"):
+        row = {"problem": split, "answer": "2"}
+        Dataset.from_list([row]).to_json(tmp_path / f"{split}.jsonl")
+
+    def loaded(name):
+        benchmark = replace(BENCHMARKS[name], source=str(tmp_path))
+        options = arguments(prompt_template="{prompt}", conversational=False)
+        return load_problems(name, benchmark, options, READER).rows["prompt"][:]
+
+    assert loaded("aime_2025") == ["train"]
+    assert loaded("math_500") == ["test"]
+    with pytest.raises(ValueError, match="'main' not found"):
+        loaded("gsm8k")
+
+
 def test_options_of_files_are_not_for_named_benchmarks():
     options = {"dataset_format": "gsm8k", "column_mapping": {"prompt": "question"}}
     assert problems("aime_2025", **options).rows.to_list() == problems("aime_2025").rows.to_list()
@@ -207,6 +224,14 @@ def test_greedy_samples_of_a_problem_are_all_equal_and_one_is_drawn():
     greedy = {"temperature": 0.0, "num_generations": 4}
     for use_vllm in (False, True):
         assert arguments(**greedy, use_vllm=use_vllm).num_generations == 1
+
+
+@pytest.mark.parametrize("name", ["column_mapping", "chat_template_kwargs", "vllm_kwargs"])
+def test_a_mapping_may_be_a_text_or_nothing(name):
+    """As files give it."""
+    for given, read in (("{a: 1}", {"a": 1}), (None, {})):
+        options = arguments(**{name: given})
+        assert getattr(options, name) == read
 
 
 # --- which problems ---
@@ -274,7 +299,7 @@ def test_where_an_evaluation_runs_and_writes_is_no_setting(own):
 
 def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(own):
     """A reward may read any of them."""
-    row = {"prompt": "1+1=", "solution": "2", "tolerance": 0}
+    row = {"prompt": "1+1=", "solution": "2", "tolerance": 0, "date": "2026-01-02 03:04:05"}  # which is read as one
     contents = [
         [row],
         [row, row],

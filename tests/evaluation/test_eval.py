@@ -5,6 +5,7 @@ import random
 import re
 import sys
 from dataclasses import fields
+from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -122,6 +123,7 @@ async def judged(completions, log_extra, log_metric, **columns):
     log_extra("said", completions)  # until it is logged again
     log_extra("said", [text.upper() for text in completions])
     log_extra("is_long", [len(text) > 9 for text in completions])
+    log_extra("tenths", [Fraction(len(text), 10) for text in completions])
     log_metric("seen", 1.0)
     return [len(text) / 10 for text in completions]
 
@@ -130,7 +132,8 @@ def test_what_a_reward_logs_of_a_sample_stands_beside_it(call):
     assert call("evals/one", reward="tests.evaluation.test_eval.judged") == 0
     for sample in read_samples("evals/one").itertuples():
         said = sample.completion
-        assert sample.logged == {"said": said.upper(), "is_long": len(said) > 9}
+        tenths = str(Fraction(len(said), 10))
+        assert sample.logged == {"said": said.upper(), "is_long": len(said) > 9, "tenths": tenths}
         assert sample.reward == len(said) / 10
 
 
@@ -717,8 +720,10 @@ def test_a_comparison_is_paired_by_name_and_of_what_is_scored_for_both(compared)
     with_one_unscored = [[0.0, 1.0]] * 12 + [[None, None]]
     write_evaluation("a", [*rewards, [1.0, 1.0]], "x")
     write_evaluation("a", rewards, "y")
+    write_evaluation("a", rewards, "z")
     write_evaluation("a", rewards, "only_a")
     write_evaluation("b", fewer_samples, "y", temperature=0.5)
+    write_evaluation("b", [[None, None]] * 12, "z")
     write_evaluation("b", with_one_unscored, "x", temperature=0.9)
     Path("a/config.json").write_text("{}")  # no benchmark: it has no samples
 
@@ -727,6 +732,7 @@ def test_a_comparison_is_paired_by_name_and_of_what_is_scored_for_both(compared)
     assert numbers == {
         "x": ["12", "0.667", "0.500", "0.167"],
         "y": ["12", "0.667", "0.333", "0.333"],
+        "z": ["0", "?", "?", "?"],
         "all problems": ["24", "0.667", "0.417", "0.250"],
     }
     low, high = map(float, cells["x"][4].split(" to "))

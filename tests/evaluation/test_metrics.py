@@ -36,13 +36,13 @@ def test_avg_at_k_and_pass_at_k(rows, k):
 
 
 def test_problems_without_a_score_are_counted_and_left_out():
-    rewards = np.array([[1.0, 0.0], [NAN, NAN], [1.0, 1.0]])
+    rewards = np.array([[1.0, 0.0], [NAN, NAN], [NAN, 1.0]])
     lengths = np.ones_like(rewards)
     truncated = np.zeros_like(rewards)
     found = numbers(np.stack([rewards, lengths, truncated]), ["a", "b", "c"])
     assert found["problems"] == 3
     assert found["scored_problems"] == 2
-    assert found["unscored"] == 2
+    assert found["unscored"] == 3
     assert found["avg_at_k"] == pytest.approx(0.75)
     assert found["no_interval"] == "fewer than 10 prompts"
 
@@ -66,10 +66,11 @@ def test_interval_of_16_problems_by_enumeration():
 
 
 def test_problems_with_the_same_prompt_are_drawn_together():
-    """Copies say nothing new: the interval is that of one of each."""
+    """Copies say nothing new, nor do prompts without a score: the interval is that of one of each."""
     rng = np.random.default_rng(0)
     means = pd.Series(rng.normal(size=20))
-    copies = pd.concat([means] * 3)
+    unscored = pd.Series(NAN, range(20, 25))
+    copies = pd.concat([*[means] * 3, unscored])
     assert bootstrap_interval(copies) == pytest.approx(bootstrap_interval(means))
     nine_prompts = [*range(9)] + [8] * 11
     interval = bootstrap_interval(pd.Series(range(20), nine_prompts))
