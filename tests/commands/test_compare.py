@@ -110,7 +110,7 @@ OF_EVERY_RUN = (
     "--seed 7 --seeds 2 --arms delta side_mean --output_dir mine --token_credit_kwargs {lambda_max:\x1f1.5} "
     "--resume_from_checkpoint false --push_to_hub true --hub_token hf_secret --benchmarks train.jsonl other.jsonl "
     "--eval_reward tests.corpus.tiny.reward_letters --eval_dataset_format tests.commands.test_compare.as_it_is "
-    "--eval_column_mapping {solution:\x1fanswer} --eval_temperature 0"
+    "--eval_column_mapping {solution:\x1fanswer} --eval_use_cpu false --eval_temperature 0"
 )
 
 
@@ -162,7 +162,7 @@ def test_all_models_are_evaluated_with_the_same_options(call):
         assert Path(args.output_dir) == run.results[0].parent
         assert (args.temperature, args.column_mapping) == (0, {"solution": "answer"})
         assert args.dataset_format == "tests.commands.test_compare.as_it_is"
-        assert (args.benchmarks, args.use_cpu) == (["train.jsonl", "other.jsonl"], True)  # the recipe's
+        assert (args.benchmarks, args.use_cpu) == (["train.jsonl", "other.jsonl"], False)
     for run in runs:
         assert run.results == [run.folder / "benchmarks" / part / f"{name}.json" for name in ("train", "other")]
 
@@ -248,6 +248,7 @@ def test_the_model_before_training_has_its_adapter(recipe):
     LoraConfig(base_model_name_or_path="model").save_pretrained("adapter")
     _, plan, runs, before = read_call(["--config", recipe, *words.split()])
     assert before[before.index("--adapter_name_or_path") + 1] == "adapter"
+    assert before[before.index("--use_cpu") + 1] == "True"  # as in the recipe
     assert "adapter" in runs[0].train
     assert "adapter" not in runs[0].evaluate  # what a run leaves is an adapter that knows its base
     assert plan["settings"]["adapter_name_or_path"] == "adapter"

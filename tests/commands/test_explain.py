@@ -256,6 +256,13 @@ def test_what_the_model_cannot_read_names_the_line(refused, tmp_path):
     assert "longer than the model's 16" in refused(row={"completion": "1" * 13})
 
 
+def test_a_model_without_its_tokenizer_is_named(refused, tmp_path):
+    """For which transformers makes one without tokens."""
+    for file in (tmp_path / "model").glob("tokenizer*"):
+        file.unlink()
+    assert "no tokenizer files (tokenizer.json)" in refused()
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [

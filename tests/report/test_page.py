@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from html import unescape
 from types import SimpleNamespace
 
+import jinja2
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +18,7 @@ from delta_trl.report.completions import evenly, token_limit
 from delta_trl.report.figures import BINS, LEFT, RIGHT, WIDTH, arms_plot, coefficients_plot, differences_plot
 from delta_trl.report.heatmap import describe
 from delta_trl.report.reader import Group
+from delta_trl.report.templates import render
 
 from . import runs
 
@@ -151,6 +153,12 @@ def test_only_scripts_with_the_nonce_of_their_page_may_run(run_dir):
     nonces = [re.findall(r"""nonce(?:-|=")([\w-]+)""", report_on(run_dir)) for _ in range(2)]
     (of_policy, of_script), (other, _) = nonces
     assert of_policy == of_script != other
+
+
+def test_a_value_that_a_template_misses_is_an_error():
+    """Else nothing would stand in its place."""
+    with pytest.raises(jinja2.UndefinedError, match="'nonce' is undefined"):
+        render("page.html.j2", title="a run", groups=[])
 
 
 # --- the HTML itself ---
