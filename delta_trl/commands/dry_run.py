@@ -61,10 +61,8 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
         _n_gpu = 0
 
         def __post_init__(self):
-            asked = self.use_cpu
             self.use_cpu: bool = True  # without a GPU, bf16 is refused unless this is set
             super().__post_init__()
-            self.use_cpu = asked
 
     return PlannedConfig
 
