@@ -39,10 +39,8 @@ NO_BODY = re.compile(
     rf"|(?:async ++)?def ++\w++\s*+{PARAMETERS}\s*+(?:->[^:\n]++)?:|class ++\w++[^:\n]*+:)*+",
     re.DOTALL,
 )
-# From the first line of code to the end of its block
-CODE_IN_PROMPT = re.compile(
-    r"(?m:^)(?:from [\w.]+ import |import \w|(?:async )?def |class |@\w)(?:(?!```).)*", re.DOTALL
-)
+# From the first line of code on
+CODE_IN_PROMPT = re.compile(r"(?m:^)(?:from [\w.]+ import |import \w|(?:async )?def |class |@\w).*", re.DOTALL)
 NO_PROGRAM = "no Python program"
 FENCED = r"(?m)^[ \t]*+(?:```|~~~)"
 
@@ -84,7 +82,7 @@ def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> 
     blocks = read_blocks(text)
     if not blocks or not text.strip():
         return None
-    begun = "".join(CODE_IN_PROMPT.findall(prompt.rpartition("```")[2])[-1:])  # a closed block is not continued
+    begun = "".join(CODE_IN_PROMPT.findall(prompt.rpartition("```")[2]))  # a closed block is not continued
     defined = set().union(*map(defined_names, [begun, *(content for _, content in blocks)]))
     asked = called_names(tests) & defined
     block = last_program(blocks, asked)
