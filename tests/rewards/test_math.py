@@ -188,7 +188,8 @@ def test_mixed_numbers_with_fractions_of_unicode():
 def test_a_reward_that_asks_is_told_what_the_chat_template_opens():
     """Its copy. One that was told by its user stays as it is."""
     tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = "{{ messages[0].content }}<think>\n"
+    opens = "{% if add_generation_prompt and not quiet %}<think>\n{% endif %}"
+    tokenizer.chat_template = "{{ messages[0].content }}" + opens
     rewards = [get_reward("math_reward", reasoning_opened=opened) for opened in (None, False, True)]
     chat = [{"role": "user", "content": "1+1?"}]
     told = told_of_reasoning(rewards, chat, tokenizer, None)
@@ -196,6 +197,7 @@ def test_a_reward_that_asks_is_told_what_the_chat_template_opens():
     assert told[1:] == rewards[1:]
     assert rewards[0].reasoning_opened is None
     assert told_of_reasoning(rewards, "1+1?", tokenizer, None) == rewards
+    assert told_of_reasoning(rewards, chat, tokenizer, {"quiet": True}) == rewards
     for parser in ("response_template", "response_schema"):  # by which TRL takes the reasoning out
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tokenizer, parser, "x", raising=False)

@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import dataclass
 
 import pytest
 
@@ -62,9 +63,16 @@ def test_users_own_function_from_the_current_directory(tmp_path, monkeypatch):
         get_reward("users_rewards.LIMIT")
 
 
+@dataclass
+class Mine:
+    """A reward with options, which has no hash."""
+
+    def __call__(self, completions, **kwargs): ...
+
+
 def test_names_in_place_of_functions():
     """As a trainer takes them: one, or a list in its order. Other texts are names of reward models."""
-    mine = len
+    mine = Mine()
     named = with_names(["some/model", "math_reward", mine, "think_format_reward"])
     assert named[::2] == ["some/model", mine]
     assert [reward.__name__ for reward in named[1::2]] == ["math_reward", "think_format_reward"]
