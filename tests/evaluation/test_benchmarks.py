@@ -177,6 +177,12 @@ def test_prompts_are_made_as_the_model_was_trained():
     assert loaded.settings["conversational"]
 
 
+def test_without_a_chat_template_prompts_stay_texts():
+    reader = replace(READER, processor=tiny.tokenizer())
+    loaded = load_problems("aime_2025", of_fixture("aime_2025"), arguments(), reader)
+    assert loaded.rows[1]["prompt"].startswith("How many diagonals")
+
+
 # --- names ---
 
 

@@ -620,6 +620,8 @@ def test_an_answer_counts_once_the_reasoning_ends(
     assert call(use_vllm=True, reward=reward, conversational=conversational) == 0
     counts = ends or not conversational
     assert results()["avg_at_k"] == counts
+    settings = json.loads(Path("eval/problems.json").read_text())["settings"]
+    assert settings.get("reasoning_opened", False) == conversational
     assert not options_of_others(caplog.text, EvalArguments)
 
 
