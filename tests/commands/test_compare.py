@@ -217,17 +217,19 @@ def test_a_folder_keeps_its_comparison(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("is_whole", "is_trained", "done"),
+    ("is_whole", "is_trained", "has_benchmarks", "done"),
     [
-        (False, False, ["train"] * 3),
-        (True, False, ["train from a checkpoint"] * 3),
-        (True, True, ["evaluate"]),
+        (False, False, True, ["train"] * 3),
+        (True, False, True, ["train from a checkpoint"] * 3),
+        (True, True, True, ["evaluate"]),
+        (True, True, False, []),
     ],
 )
-def test_a_run_is_tried_three_times_from_what_is_whole(tmp_path, is_whole, is_trained, done):
+def test_a_run_is_tried_three_times_from_what_is_whole(tmp_path, is_whole, is_trained, has_benchmarks, done):
     """Its training fails, and then it is not evaluated. What is trained is evaluated only."""
     arm = "delta:lambda_max=1.5"
     folder, result, log = tmp_path / "seed-0" / arm, tmp_path / "a.json", tmp_path / "log"
+    log.touch()
     checkpoint = folder / "checkpoint-1"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model").write_text("weights")
@@ -237,7 +239,7 @@ def test_a_run_is_tried_three_times_from_what_is_whole(tmp_path, is_whole, is_tr
         (folder / "trainer_state.json").write_text('{"global_step": 2}')
     train = f"if [ -e {checkpoint} ]; then echo train from a checkpoint; else echo train; fi >> {log}; exit 1"
     evaluate = f"echo evaluate >> {log}; touch {result}"
-    run = SeedRun(0, arm, folder, ["sh", "-c", train], ["sh", "-c", evaluate], [result])
+    run = SeedRun(0, arm, folder, ["sh", "-c", train], ["sh", "-c", evaluate], [result] * has_benchmarks)
     assert execute(run) is is_trained
     assert log.read_text().splitlines() == done
     assert [path.name for path in folder.parent.glob("*.log")] == [f"{arm}.log"]

@@ -17,6 +17,7 @@ MISTAKES = {
     "--dataset_name unreadable.jsonl --reward_funcs math_reward": "golds",
     "--config list.yaml": "dataset_name",
     "--dataset_name questions.jsonl": "dataset_format",
+    "--dataset_name asked": "dataset_format",
     "--dataset_name prompts.jsonl --reward_funcs math_reward": "'solution'",
     "--dataset_name blank.jsonl --reward_funcs math_reward": "'solution'",
     "--dataset_format gsm8k": "row 1",
@@ -133,6 +134,7 @@ def folder(tmp_path_factory):
         "my_rewards.py": MY_REWARDS,
         "one.jsonl": '{"prompt": "1+1=", "solution": "2"}\n',
         "taken/checkpoint-7/note": "",
+        "asked/train.jsonl": 8 * rows["questions"],
     }
     for name, text in files.items():
         file = folder / name
@@ -252,7 +254,7 @@ def test_an_error_of_a_user_s_module_says_where(folder, call):
 def test_the_plan_of_epochs_and_of_tools(call):
     """Each batch takes 2 of 16 prompts. A path names a tool, or several."""
     tools = "--tools my_rewards.pair my_rewards.listed --environment_factory my_rewards.near"
-    _, printed = call(f"--max_steps=-1 --num_train_epochs 1.5 {tools}", "--dry_run")
+    _, printed = call(f"--max_steps 0 --num_train_epochs 1.5 {tools}", "--dry_run")
     for line in (
         "length           1.5 epochs of 8 rollout batches",
         "tools            near, near, near",
@@ -270,6 +272,7 @@ def test_the_plan_of_steps_that_take_several_rollout_batches(call):
 WARNINGS = {
     "--top_p 0.7": "top_p=0.7",
     "--model_name_or_path away/model": "away/model: not on this machine",
+    "--model_name_or_path away/model --use_peft true": "away/model: not on this machine",
     "--dataset_name away/data": "away/data: not on this machine",
     "--eval_dataset_name train.jsonl": "has no effect without eval_strategy",
     "--eval_steps 5": "eval_steps=5.0 has no effect without eval_strategy",
