@@ -98,7 +98,7 @@ SQUARES = [
         "def sq(n): ...",
         'def sq(n: int) -> int:\n    "A square."\n    # to be written\n    pass',
         'import math\nfrom math import prod\n\n@cache\ndef sq(\n    n: int = (2),\n):\n    r"""A "square"."""',
-        "class Square:\n    'Squares.'\n    def sq(self, n):\n        '''A\nsquare.'''\n        raise NotImplementedError(n)",
+        "class Sq:\n    'Of n.'\n    def sq(self, n):\n        '''A\nsquare.'''\n        raise NotImplementedError(n)",
         "n = int(input())",
     ],
 )
