@@ -33,7 +33,7 @@ def main(args: Sequence[str]) -> None:
         pair["A - B"] = pair["A"] - pair["B"]
         pairs[name] = pair
     if not pairs:
-        raise UsageError(f"No benchmark is finished in both, only {in_one or 'none'} in one.")
+        raise UsageError(f"No benchmark is finished in both, only {in_one} in one.")
     if in_one:
         print(f"not compared, finished in one only: {in_one}")
     if len(pairs) > 1:

@@ -139,7 +139,6 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         "differences": [{**asdict(paired), "p": number(paired.p)} for paired in pairs],
     }
     write_json(content, folder / "compare.json")
-    curves = arms_plot(runs, in_evaluation=primary == "eval_reward")
     write_page(
         "compare.html.j2",
         folder / "compare.html",
@@ -148,7 +147,7 @@ def write_outcomes(folder: Path, plan: dict[str, Any], seeds: Sequence[int], lef
         verdict=says,
         tables=tables,
         notes=notes,
-        plots=[curves] if curves else [],
+        plots=[arms_plot(runs, in_evaluation=primary == "eval_reward")],
         differences=differences_plot(primary, rule, pairs) if pairs else None,
         reports=reports,
     )
