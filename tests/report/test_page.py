@@ -288,7 +288,7 @@ def test_equal_completions_stand_there_once(tmp_path):
     tokens = ["7", "+", "3"]
     rows = [
         runs.completion(tokens, coefficients=[1.0, None, 1.0]),  # a tool's token
-        runs.completion(["10"]),
+        runs.completion(["7", "-", "3"], coefficients=[1.0, None, 1.0]),
         runs.completion(tokens, coefficients=[1.0, None, 1.0]),
         runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.0]),
         runs.completion(tokens, -1.0, coefficients=[1.0, 1.0, 1.1]),

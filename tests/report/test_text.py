@@ -30,7 +30,7 @@ def test_nothing_invisible_is_left(text):
         ("x" * 100_000, "x" * 63 + "… (100,000 characters)"),
         ("x" * 64, "x" * 64),
         ("x" * 65, "x" * 63 + "… (65 characters)"),
-        ("naïve 数学 עברית 👩\u200d🔬", "naïve 数学 עברית 👩\u200d🔬"),
+        ("naïve 数学\u3000עברית 👩\u200d🔬", "naïve 数学\u3000עברית 👩\u200d🔬"),
     ],
     ids=["signs", "long", "just short enough", "just too long", "letters"],
 )

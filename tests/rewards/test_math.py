@@ -75,6 +75,7 @@ def test_missing_golds():
     golds = [None, "", " \n", "None", "nan", "NaN", "N/A", "n/a", "null", "<NA>", float("nan")]
     answers = [rf"\boxed{{{gold}}}" for gold in golds]
     assert math_reward(answers, golds) == [None] * len(golds)
+    assert math_reward([r"\boxed{x^2-1}"], [None], prompts=["Factor $x^2-1$."]) == [None]
 
 
 def test_an_outage_is_no_reward(monkeypatch):
