@@ -10,12 +10,17 @@ from ..corpus import tiny
 from ..trainers import sharp
 
 
+def given(group: int, reward: float | None, token_ids: list[int], **turns) -> dict:
+    prompt_ids = [[5, 6], [7]][group]
+    return {"group": group, "reward": reward, "prompt_ids": prompt_ids, "token_ids": token_ids, **turns}
+
+
 ROWS = [  # of two prompts that alternate, with a tool's text, without a reward, of unequal lengths
-    {"group": 0, "reward": 1.0, "prompt_ids": [5, 6], "token_ids": [7, 8, 9, 10, 1], "turns": [1, 1, 0, 0, 2]},
-    {"group": 1, "reward": None, "prompt_ids": [7], "token_ids": [3], "turns": None},
-    {"group": 0, "reward": 0, "prompt_ids": [5, 6], "token_ids": [7, 1]},
-    {"group": 1, "reward": -1.0, "prompt_ids": [7], "token_ids": [3, 4, 5]},
-    {"group": 1, "reward": 2.0, "prompt_ids": [7], "token_ids": [0, 1]},
+    given(0, 1.0, [7, 8, 9, 10, 1], turns=[1, 1, 0, 0, 2]),
+    given(1, None, [3], turns=None),
+    given(0, 0, [7, 1]),
+    given(1, -1.0, [3, 4, 5]),
+    given(1, 2.0, [0, 1]),
 ]
 OF_POLICY = [[1, 1, 0, 0, 1], [1], [1, 1], [1, 1, 1], [1, 1]]
 
@@ -24,13 +29,16 @@ def of_row_alone(model, row: dict, of_policy: list[int]) -> tuple[torch.Tensor, 
     """Log-probs, entropies and states of the policy's tokens of one completion, by a plain forward."""
     ids = torch.tensor([row["prompt_ids"] + row["token_ids"]])
     output = model(ids, output_hidden_states=True)
-    predicting = slice(len(row["prompt_ids"]) - 1, -1)
+    n_prompt = len(row["prompt_ids"])
+    predicting = slice(n_prompt - 1, -1)
     chosen = torch.tensor(of_policy).bool()
-    of_all = output.logits[0, predicting].log_softmax(dim=-1)[chosen]
+    logits = output.logits[0, predicting][chosen]
+    of_all = logits.log_softmax(dim=-1)
     token_ids = torch.tensor(row["token_ids"])[chosen]
     log_probs = of_all.gather(1, token_ids[:, None])[:, 0]
     entropies = -(of_all.exp() * of_all).sum(dim=1)
-    return log_probs, entropies, output.hidden_states[-1][0, predicting][chosen]
+    states = output.hidden_states[-1][0, predicting]
+    return log_probs, entropies, states[chosen]
 
 
 @pytest.mark.parametrize(("micro_batch_size", "progress"), [(1, True), (2, False), (9, False)])
@@ -43,7 +51,8 @@ def test_given_completions_are_scored_as_each_alone(capsys, micro_batch_size, pr
     with torch.no_grad():
         alone = [of_row_alone(model, row, of_policy) for row, of_policy in zip(ROWS, OF_POLICY, strict=True)]
     log_probs, entropies, hidden = (torch.cat(parts) for parts in zip(*alone, strict=True))
-    ours = [tokens.entropies, tokens.log_probs, torch.cat([states for _, states in tokens.hidden.chunks()])]
+    states = torch.cat([chunk for _, chunk in tokens.hidden.chunks()])
+    ours = [tokens.entropies, tokens.log_probs, states]
     torch.testing.assert_close(ours, [entropies, log_probs, hidden], atol=1e-5, rtol=1e-4)
     assert ("scoring" in capsys.readouterr().err) is progress
     for some in ([3, 0], [4, 2]):  # with the longest, and without
@@ -57,7 +66,8 @@ def test_given_completions_have_their_rewards_and_advantages():
     """Over each prompt as in GRPO; 0 without a reward."""
     rows = [{"prompt": "1+1=", **row} for row in ROWS]
     tokens = given_tokens(tiny.model().eval(), rows, tiny.tokenizer(), micro_batch_size=2)
-    first, second = 0.5 / (0.5**0.5 + 1e-4), 1.5 / (4.5**0.5 + 1e-4)
+    first = 0.5 / (0.5**0.5 + 1e-4)
+    second = 1.5 / (4.5**0.5 + 1e-4)
     advantages = [first, 0.0, -first, -second, second]
     assert [row["advantage"] for row in rows] == pytest.approx(advantages)
 
