@@ -46,13 +46,13 @@ def test_of_five_rewards_nothing_is_said(tmp_path):
 
 
 def test_evaluations_come_first(tmp_path):
-    once = [0.1] + [UNKNOWN] * 29
+    once = [0.0] + [UNKNOWN] * 29
     three_times = [0.26] + [UNKNOWN] * 13 + [0.7] + [UNKNOWN] * 14 + [0.6]
     said = of_history(tmp_path, reward=0.5, eval_reward=three_times, eval_hard_reward=once)
     first, second, third, *_ = said
     assert (first, second, third) == ("Evaluation", "Evaluation on hard", "Reward")
     assert said["Evaluation"] == "0.260 at step 0 → 0.700 at step 14 → 0.600 at step 29."
-    assert said["Evaluation on hard"] == "0.100 at step 0."
+    assert said["Evaluation on hard"] == "0.000 at step 0."
 
 
 def test_a_loss_in_evaluation_is_a_warning(tmp_path):
