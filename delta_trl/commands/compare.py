@@ -114,12 +114,11 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
     launcher = shlex.split(comparison.launcher) or [sys.executable]
     check_options(comparison)
     refuse_call(launcher[0], config)
-    if of_eval.eval_use_vllm and (model.use_peft or run_args.adapter_name_or_path):
-        raise UsageError(f"--eval_use_vllm: {NO_ADAPTER_IN_VLLM} Each run of this recipe leaves an adapter.")
+    leaves_adapter = model.use_peft or bool(run_args.adapter_name_or_path)
     start = ["--model_name_or_path", str(model.model_name_or_path)]
     if run_args.adapter_name_or_path:
         start += ["--adapter_name_or_path", run_args.adapter_name_or_path]
-    evaluate, evaluation = evaluation_command(comparison.benchmarks, of_eval, config.use_cpu, start)
+    evaluate, evaluation = evaluation_command(comparison.benchmarks, of_eval, config.use_cpu, start, leaves_adapter)
     benchmarks = resolve(comparison.benchmarks)
     rule, arms = arms_of(comparison.arms, config)
     outcomes = [*OUTCOMES]
@@ -167,7 +166,7 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
 
 
 def evaluation_command(
-    benchmarks: list[str], options: Namespace, use_cpu: bool, start: list[str]
+    benchmarks: list[str], options: Namespace, use_cpu: bool, start: list[str], leaves_adapter: bool
 ) -> tuple[list[str], dict[str, Any]]:
     """
     The command that evaluates any of the models; and its options, with the folder in which its results are kept apart
@@ -180,6 +179,8 @@ def evaluation_command(
     folder = hashlib.sha256(json.dumps(eval_options, sort_keys=True).encode()).hexdigest()[:8]
     if benchmarks:
         [args] = parse([EvalArguments], [*words, *start, "--output_dir", ""], "delta-trl eval")
+        if args.use_vllm and leaves_adapter:
+            raise UsageError(f"--eval_use_vllm: {NO_ADAPTER_IN_VLLM} Each run of this recipe leaves an adapter.")
         read_benchmarks(args)
     return [sys.executable, "-m", "delta_trl", "eval", *words], {"options": eval_options, "folder": folder}
 

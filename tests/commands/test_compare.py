@@ -247,6 +247,7 @@ def test_a_run_is_tried_three_times_from_what_is_whole(tmp_path, is_whole, is_tr
 
 def test_the_model_before_training_has_its_adapter(recipe):
     words = "--benchmarks train.jsonl --eval_reward tests.corpus.tiny.reward_letters --adapter_name_or_path adapter"
+    words += " --eval_use_vllm false"  # with true, adapters are refused
     LoraConfig(base_model_name_or_path="model").save_pretrained("adapter")
     _, plan, runs, before = read_call(["--config", recipe, *words.split()])
     assert before[before.index("--adapter_name_or_path") + 1] == "adapter"
