@@ -233,6 +233,8 @@ def rollout_batches(name: str, data: LabelledData, args: Any, reader: Reader) ->
         except UnfitError as reason:
             left_out[f"completions: {reason}"] += 1
             continue
+        except Exception as error:  # what tokenizers and chat templates raise has no common type
+            raise ValueError(f"{name}, {completion.prompt!r:.80}, does not fit {reader.name}: {error}") from error
         for problem in check_sequence(row["prompt_ids"], row["token_ids"], reader, f"{name}, a row"):
             raise ValueError(problem)
         key = json.dumps(completion.prompt)

@@ -20,6 +20,7 @@ from ..corpus import tiny
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+QUICKSTART = Path(__file__).parents[2] / "recipes/quickstart/model"
 OWN = """
 import torch
 from delta_trl.credit import Credit, TokenCredit
@@ -286,9 +287,12 @@ def test_what_is_left_out_is_counted(model, tmp_path, capsys):
         ({"rules": ["own_audited.Broken"]}, "--token_credit own_audited.Broken"),
         ({"rules": ["own_audited.Raises"]}, "own_audited.py, line 18, in of_rollout: raise ValueError"),
         ({"num_prompts": 0}, "num_prompts"),
+        ({"benchmarks": ["greek.jsonl"], "model_name_or_path": QUICKSTART}, f"greek, 'πρ', does not fit {QUICKSTART}"),
     ],
 )
-def test_mistakes_are_named(tmp_path, own, model, sums, capsys, changes, message):
+def test_mistakes_are_named(tmp_path, own, model, sums, capsys, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "greek.jsonl", [labelled("πρ", 5, 0, [[1, 2]]), labelled("πρ", 6, 1, [])])
     assert audit(tmp_path / "audit", model, sums, **changes) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "audit" / "results.json").exists()
