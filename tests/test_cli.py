@@ -50,6 +50,12 @@ def test_the_help_of_a_command_names_it(command, capsys):
     assert capsys.readouterr().out.startswith(f"usage: delta-trl {command} ")
 
 
+def test_the_help_of_inspect_has_its_step(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["inspect", "--help"])
+    assert "--step N" in capsys.readouterr().out
+
+
 def test_an_interrupted_command_says_so_in_a_line(monkeypatch, capsys):
     def interrupt(args):
         raise KeyboardInterrupt
@@ -94,7 +100,7 @@ def test_the_help_of_train_has_the_options_of_token_credit(capsys):
         assert option in printed
 
 
-def test_train_writes_a_model_that_loads(tmp_path):
+def test_train_writes_a_model_that_loads(tmp_path, capsys):
     recipe = tiny.recipe(
         tmp_path,
         max_steps=1,
@@ -108,6 +114,7 @@ def test_train_writes_a_model_that_loads(tmp_path):
         eval_dataset_name=str(tmp_path / "train.jsonl"),
     )
     assert main(["train", "--config", recipe]) == 0
+    assert "inspect" not in capsys.readouterr().out  # it has recorded nothing
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "run").peft_config
     AutoTokenizer.from_pretrained(tmp_path / "run")
     assert "DelTA" in (tmp_path / "run" / "README.md").read_text()

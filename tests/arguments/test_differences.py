@@ -1,4 +1,4 @@
-from delta_trl.arguments.differences import differences
+from delta_trl.arguments.differences import differences, in_words
 
 
 def test_settings_that_differ_are_named_by_their_dotted_key():
@@ -17,3 +17,7 @@ def test_settings_that_differ_are_named_by_their_dotted_key():
         "new": {"z": 0},
     }
     assert differences(before, now) == {"changed.y": (2, 3), "gone.z": (0, None), "new.z": (None, 0)}
+
+
+def test_words_tell_a_number_from_its_text():
+    assert in_words({"a.b": ("1", 1), "c": (None, 0)}) == "a.b was '1' and is 1; c was None and is 0"

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from delta_trl.arguments.lookup import import_dotted, refuse_missing_path
@@ -20,6 +22,15 @@ def test_an_unknown_name_is_refused_and_says_why(tmp_path, monkeypatch, path, me
     (tmp_path / "broken_here.py").write_text("import absent_elsewhere")
     with pytest.raises(ValueError, match=message):
         import_dotted("rule", path, ["delta", "FIPO"])
+
+
+def test_a_module_of_the_working_directory_comes_before_an_installed_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    (tmp_path / "colorsys.py").write_text("mine = 3")
+    assert import_dotted("reward", "colorsys.mine", []) == 3
+    monkeypatch.delitem(sys.modules, "colorsys")
 
 
 @pytest.mark.parametrize("name", ["./here", "../here", "/here", "~/here", "a/b/here"])

@@ -95,7 +95,7 @@ def test_unknown_options_name_what_is_meant(name, meant, tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text(f"{name}: 4")
     for words in (f"--{name}=4", f"--{name} 4", f"--config {file}"):
-        with pytest.raises(UsageError, match=f"`{name}` .did you mean '{meant}'"):
+        with pytest.raises(UsageError, match=rf"^Unknown option: `{name}` \(did you mean '{meant}'\?\)\.$"):
             parse([ModelConfig], words.split(), "x")
 
 

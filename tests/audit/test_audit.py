@@ -11,6 +11,7 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import decoders
 from transformers import AutoModelForCausalLM
 
+from delta_trl.audit.arguments import AUDITED_RULES
 from delta_trl.audit.audit import summarise
 from delta_trl.cli import main
 from delta_trl.credit import RULES
@@ -95,7 +96,7 @@ def audit(folder, model, *benchmarks, **changes) -> int:
     call = ["audit"]
     for name, value in given.items():
         values = value if isinstance(value, (list, tuple)) else [value]
-        call += [f"--{name}", *map(str, values)]
+        call += [f"--{name}", *map(str, values)] if values else []
     return main(call)
 
 
@@ -167,8 +168,9 @@ def test_an_audit_ranks_the_rule_of_labels_first_and_the_earliest_last(audited):
     assert early["losers"]["auc"] == 0  # the mark is at the end
     assert rules["position, earlier first"] == early
     assert (audited / "audit.md").read_text().startswith("## sums\n\n")
-    settings = json.loads((audited / "results.json").read_text())["settings"]
-    assert "lambda_max=1.2" in settings["token_credit"]["delta"]
+    content = json.loads((audited / "results.json").read_text())
+    assert "lambda_max=1.2" in content["settings"]["token_credit"]["delta"]
+    assert content["versions"]["torch"] == torch.__version__
 
 
 def test_a_seed_draws_intervals_and_shifts(audited):
@@ -220,7 +222,7 @@ def test_public_data_is_audited(model, tmp_path):
     code = f"humanevalpack={FIXTURES}/humanevalpack.jsonl"
     steps = f"processbench_gsm8k={FIXTURES}/processbench.jsonl"
 
-    assert audit(tmp_path, model, code, steps, rules=["delta"]) == 0
+    assert audit(tmp_path, model, code, steps, token_credit=()) == 0
 
     signs = {"humanevalpack": set(), "processbench_gsm8k": set()}
     prompts = {"humanevalpack": [], "processbench_gsm8k": []}
@@ -231,8 +233,9 @@ def test_public_data_is_audited(model, tmp_path):
     assert signs["humanevalpack"]
     # with one completion of a problem, the rollout batch is the group
     assert signs["processbench_gsm8k"] == {1, -1}
-    found = results(tmp_path)["processbench_gsm8k"]["rules"]["delta"]
-    assert found["losers"]["responses"] >= 2
+    rules = results(tmp_path)["processbench_gsm8k"]["rules"]
+    assert list(rules) == [*AUDITED_RULES, "position, earlier first"]
+    assert rules["delta"]["losers"]["responses"] >= 2
 
 
 def test_a_side_without_marks_has_no_numbers():
@@ -278,6 +281,11 @@ def test_what_is_left_out_is_counted(model, tmp_path, capsys):
     write_lines(path, [too_long, only_one, *unmarked])
     assert audit(tmp_path / "other", model, path, rules=["delta"]) == 2
     assert "nothing can be audited" in capsys.readouterr().err
+
+    steps = (FIXTURES / "processbench.jsonl").read_text().splitlines()
+    write_lines(path, [{**json.loads(line), "label": -1} for line in steps])
+    assert audit(tmp_path / "other", model, f"processbench_math={path}", rules=["delta"]) == 2
+    assert "processbench_math: nothing can be audited: no label is left" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

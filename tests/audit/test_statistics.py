@@ -219,6 +219,7 @@ def test_only_completions_of_the_side_with_both_kinds_of_units_count():
     losers = marked_of(lines, -1)
     [marks] = losers.marks
     assert marks.tolist() == [False, True, False]
+    assert [scores.tolist() for scores in losers.scores["rule"]] == [[5, 1, 3]]
     assert losers.prompts == [0]
 
     winners = marked_of(lines, 1)

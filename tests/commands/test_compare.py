@@ -110,7 +110,8 @@ OF_EVERY_RUN = (
     "--seed 7 --seeds 2 --arms delta side_mean --output_dir mine --token_credit_kwargs {lambda_max:\x1f1.5} "
     "--resume_from_checkpoint false --push_to_hub true --hub_token hf_secret --benchmarks train.jsonl other.jsonl "
     "--eval_reward tests.corpus.tiny.reward_letters --eval_dataset_format tests.commands.test_compare.as_it_is "
-    "--eval_column_mapping {solution:\x1fanswer} --eval_use_cpu false --eval_temperature 0"
+    "--eval_column_mapping {solution:\x1fanswer} --eval_use_cpu false "
+    "--launcher env\x1f'NAME=two\x1fwords' --eval_temperature 0"
 )
 
 
@@ -141,7 +142,9 @@ def test_a_run_has_its_seed_and_its_arm(call):
     options = {"lambda_max": 1.5}
     for run in runs:
         assert run.folder == folder / f"seed-{run.seed}" / run.arm
-        _, config, _ = parse_recipe(run.train[4:], RecipeConfig)
+        *launcher, _, _, _ = run.train[: run.train.index("train") + 1]
+        assert launcher == ["env", "NAME=two words"]
+        _, config, _ = parse_recipe(run.train[len(launcher) + 3 :], RecipeConfig)
         assert (config.seed, config.token_credit, config.output_dir) == (run.seed, run.arm, str(run.folder))
         kwargs = options if run.arm == "delta" else {"rule": "delta", "rule_kwargs": options}
         assert config.token_credit_kwargs == kwargs
@@ -165,6 +168,12 @@ def test_all_models_are_evaluated_with_the_same_options(call):
         assert (args.benchmarks, args.use_cpu) == (["train.jsonl", "other.jsonl"], False)
     for run in runs:
         assert run.results == [run.folder / "benchmarks" / part / f"{name}.json" for name in ("train", "other")]
+
+
+def test_without_a_folder_runs_are_where_training_writes(recipe):
+    folder, _, runs, _ = read_call(["--config", tiny.recipe(Path.cwd(), output_dir=None)])
+    assert runs[0].folder == folder / "seed-42" / "none"
+    assert folder == Path("trainer_output")
 
 
 @pytest.mark.parametrize(
@@ -262,6 +271,7 @@ MISTAKES = {
     "--adapter_name_or_path away/lora --benchmarks train.jsonl --eval_use_vllm": "--eval_use_vllm: vLLM samples",
     "--seeds 0": "seeds=0: expected a whole number >= 1",
     "--arms none": "nothing to compare",
+    "--arms none side_mean": "nothing to compare",
     "--arms delta delta": "nothing to compare",
     "--arms none detla": "'delta'",
     "--launcher acelerate": "no program 'acelerate'",

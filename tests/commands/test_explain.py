@@ -158,7 +158,9 @@ def test_a_chat_is_recorded_as_the_model_reads_it(tmp_path):
     assert group.prompt == "1+1="
     found = [(c.tokens.tolist(), c.reward, c.rewards) for c in group.completions]
     assert found == [(["2"], 1.0, [("reward", 1.0)]), (["3"], 0.0, [("reward", 0.0)])]
-    assert "DelTA(" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    for said in ("DelTA(", f"{tmp_path}/model, without training"):
+        assert said in page
 
 
 def test_what_does_not_fit_is_named_by_its_line(tmp_path, capsys):
@@ -167,7 +169,7 @@ def test_what_does_not_fit_is_named_by_its_line(tmp_path, capsys):
     unknown = {**other, "token_ids": [10**6], "turns": [1]}
     data = write(tmp_path, [other, *PAIR, unknown])
     assert explain(model_name_or_path=MODEL, data=data, output_dir=tmp_path) == 2
-    assert f"{data}, line 4, does not fit" in capsys.readouterr().err
+    assert f"{data}, line 4, does not fit {MODEL}: " in capsys.readouterr().err
 
 
 def test_a_completion_beyond_the_context_is_warned_of(tmp_path, caplog):

@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from peft import LoraConfig
+from peft import IA3Config, LoraConfig
 from transformers.trainer_utils import IntervalStrategy
 
 from delta_trl.arguments.errors import UsageError
@@ -94,6 +94,11 @@ def test_a_pattern_of_modules_stays_one(tmp_path, given):
     assert parse_recipe(words)[2].lora_target_modules == given
 
 
+def test_a_file_may_give_a_list_where_one_value_will_do(tmp_path):
+    _, args, _ = parse_recipe(["--config", tiny.recipe(tmp_path, report_to=["none"])])
+    assert args.report_to == []
+
+
 ADAPTER = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}
 
 
@@ -123,6 +128,11 @@ def test_a_run_goes_on_with_an_adapter_of_the_same_options(changed, named):
         go_on()
 
 
+def test_an_adapter_of_another_kind_has_no_option_of_lora():
+    with pytest.raises(UsageError, match="lora_r=8, but adapter_name_or_path='scales' has None"):
+        refuse_other_options("scales", IA3Config(), LoraConfig(**ADAPTER))
+
+
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "mine.jsonl"
@@ -133,7 +143,7 @@ def file(tmp_path):
 def test_a_file_is_one_split(file):
     with pytest.raises(UsageError, match="dataset_train_split='test'"):
         sources(RunArguments(**file, dataset_train_split="test"), EVALUATES)
-    with pytest.raises(UsageError, match="no split to evaluate on"):
+    with pytest.raises(UsageError, match=r"eval_strategy='steps', .* no split to evaluate on"):
         sources(RunArguments(**file), EVALUATES)
     with_other_data = RunArguments(**file, dataset_train_split="train[:2]", eval_dataset_name="aime")
     assert sources(with_other_data, EVALUATES)["train_dataset"][1] == "train[:2]"

@@ -26,6 +26,7 @@ MISTAKES = {
     "--conversational true": "chat template",
     "--per_device_train_batch_size 80": "16 rows",
     "--eval_strategy steps --eval_steps 1": "eval_dataset_name",
+    "--eval_strategy steps --eval_steps 1 --eval_dataset_name blank.jsonl --reward_funcs math_reward": "blank.jsonl",
     "--reward_funcs math_rewrd": "'math_reward'",
     "--reward_funcs my_rewards.py": "a dotted path such as `my_module.my_name`",
     "--reward_kwargs {code_reward:\x1f{}}": "reward_kwargs",
@@ -64,6 +65,7 @@ MISTAKES = {
     "--lora_r 4": "use_peft",
     "--config empty.yaml": "max_steps=None",
     "--reward_funcs math_reward --reward_kwargs {math_reward:\x1f{timeout:\x1ffast}}": "timeout='fast': expected",
+    "--reward_funcs my_rewards.Near --reward_kwargs {my_rewards.Near:\x1f{to:\x1ffew}}": "'to': 'few'}}: bad operand",
     "--reward_funcs think_format_reward": "conversational: true",
     "--use_peft true --lora_target_modules q_proj v_porj": "'v_proj'",
     "--model_name_or_path ../model": "no such file or folder in",
@@ -82,6 +84,7 @@ MISTAKES = {
     "--dataset_name broken.jsonl": "broken.jsonl, line 2: not JSON, Expecting value at character 12",
     "--dataset_name my_rewards.py": "expected a file of .json",
     "--dataset_prompt_column prompt": "'column_mapping'",
+    "--column_mapping {q": "column_mapping='{q': expected a mapping",
     "--column_mapping {qestion:\x1fprompt}": "'qestion' is not among its columns",
     "run.yaml": "--config run.yaml",
     "other.yml": "--config other.yml",
@@ -97,6 +100,9 @@ ONLY_TRAINING = {
 
 MY_REWARDS = """
 def near(completions, solutions=None, scale=1, **kwargs): ...
+class Near:
+    def __init__(self, to):
+        self.to = -to
 number = 3
 pair = (near, near)
 listed = [near]
@@ -274,6 +280,8 @@ WARNINGS = {
     "--model_name_or_path away/model": "away/model: not on this machine",
     "--model_name_or_path away/model --use_peft true": "away/model: not on this machine",
     "--dataset_name away/data": "away/data: not on this machine",
+    "--eval_strategy steps --eval_steps 1 --eval_dataset_name away/data": "away/data: not on this machine",
+    "--model_name_or_path away/model --dataset_name away/data": "away/model, away/data: not on this machine",
     "--eval_dataset_name train.jsonl": "has no effect without eval_strategy",
     "--eval_steps 5": "eval_steps=5.0 has no effect without eval_strategy",
     "--vllm_max_model_length 8": "vllm_max_model_length=8 has no effect without use_vllm",
