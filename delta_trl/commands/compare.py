@@ -118,6 +118,8 @@ def read_call(args: list[str]) -> tuple[Path, dict[str, Any], list[SeedRun], lis
     start = ["--model_name_or_path", str(model.model_name_or_path)]
     if run_args.adapter_name_or_path:
         start += ["--adapter_name_or_path", run_args.adapter_name_or_path]
+    if model.model_revision:
+        start += ["--model_revision", model.model_revision]
     evaluate, evaluation = evaluation_command(comparison.benchmarks, of_eval, config.use_cpu, start, leaves_adapter)
     benchmarks = resolve(comparison.benchmarks)
     rule, arms = arms_of(comparison.arms, config)

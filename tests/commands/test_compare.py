@@ -254,12 +254,13 @@ def test_a_run_is_tried_three_times_from_what_is_whole(tmp_path, is_whole, is_tr
     assert [path.name for path in folder.parent.glob("*.log")] == [f"{arm}.log"]
 
 
-def test_the_model_before_training_has_its_adapter(recipe):
+def test_the_model_before_training_has_its_adapter_and_its_revision(recipe):
     words = "--benchmarks train.jsonl --eval_reward tests.corpus.tiny.reward_letters --adapter_name_or_path adapter"
-    words += " --eval_use_vllm false"  # with true, adapters are refused
+    words += " --model_revision v2 --eval_use_vllm false"  # with true, adapters are refused
     LoraConfig(base_model_name_or_path="model").save_pretrained("adapter")
     _, plan, runs, before = read_call(["--config", recipe, *words.split()])
     assert before[before.index("--adapter_name_or_path") + 1] == "adapter"
+    assert before[before.index("--model_revision") + 1] == "v2"
     assert before[before.index("--use_cpu") + 1] == "True"  # as in the recipe
     assert "adapter" in runs[0].train
     assert "adapter" not in runs[0].evaluate  # what a run leaves is an adapter that knows its base
