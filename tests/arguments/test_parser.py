@@ -7,9 +7,10 @@ from trl import ModelConfig
 
 from delta_trl.arguments.credit import CreditArguments
 from delta_trl.arguments.errors import UsageError
-from delta_trl.arguments.parser import documented, parse, read_mappings
+from delta_trl.arguments.parser import MEANT, documented, parse, read_mappings
 from delta_trl.audit.arguments import AuditArguments
 from delta_trl.commands.arguments import CompareArguments, ExplainArguments
+from delta_trl.commands.compare import RecipeConfig
 from delta_trl.commands.recipe import RunArguments
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.model import ModelArguments
@@ -24,7 +25,7 @@ class Own:
     Options.
 
     Args:
-        size, width (`int`): How large, in %, as in [`~trl.GRPOConfig`].
+        size, width (`int`): How large, in %, as in [`~trl.trainer.GRPOConfig`] or [`Own`].
         options (`dict`, *optional*): More of them.
     """
 
@@ -68,7 +69,7 @@ def test_a_file_may_give_one_name_for_a_list(tmp_path):
 def test_help_is_that_of_the_docstring(capsys):
     with pytest.raises(SystemExit):
         parse([Own], ["--help"], "x")
-    assert capsys.readouterr().out.count("How large, in %, as in GRPOConfig.") == 2
+    assert capsys.readouterr().out.count("How large, in %, as in GRPOConfig or Own.") == 2
 
 
 ARGUMENTS = (
@@ -97,6 +98,14 @@ def test_unknown_options_name_what_is_meant(name, meant, tmp_path):
     for words in (f"--{name}=4", f"--{name} 4", f"--config {file}"):
         with pytest.raises(UsageError, match=rf"^Unknown option: `{name}` \(did you mean '{meant}'\?\)\.$"):
             parse([ModelConfig], words.split(), "x")
+
+
+def test_options_of_other_trainers_name_those_of_a_recipe():
+    words = ["--dataset_name", "data", "--reward_funcs", "math_reward", *(f"--{name}=1" for name in MEANT)]
+    with pytest.raises(UsageError) as error:
+        parse([RunArguments, RecipeConfig, ModelConfig], words, "x")
+    for name, meant in MEANT.items():
+        assert f"`{name}` (did you mean '{meant}'?)" in str(error.value)
 
 
 def test_all_options_that_a_file_misspells_are_named(tmp_path):
