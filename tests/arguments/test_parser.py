@@ -32,6 +32,7 @@ class Own:
     size: int
     options: dict | str | None = None
     width: int = 0
+    option: int = 0  # without a word on it
 
     def __post_init__(self):
         read_mappings(self, "options")
@@ -69,7 +70,9 @@ def test_a_file_may_give_one_name_for_a_list(tmp_path):
 def test_help_is_that_of_the_docstring(capsys):
     with pytest.raises(SystemExit):
         parse([Own], ["--help"], "x")
-    assert capsys.readouterr().out.count("How large, in %, as in GRPOConfig or Own.") == 2
+    printed = capsys.readouterr().out
+    assert printed.count("How large, in %, as in GRPOConfig or Own.") == 2
+    assert printed.count("More of them.") == 1
 
 
 ARGUMENTS = (

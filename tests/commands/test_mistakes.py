@@ -29,7 +29,7 @@ MISTAKES = {
     "--eval_strategy steps --eval_steps 1 --eval_dataset_name blank.jsonl --reward_funcs math_reward": "blank.jsonl",
     "--reward_funcs math_rewrd": "'math_reward'",
     "--reward_funcs my_rewards.py": "a dotted path such as `my_module.my_name`",
-    "--reward_kwargs {code_reward:\x1f{}}": "reward_kwargs",
+    "--reward_funcs math_reward --reward_kwargs {math_reward:\x1f{},code_reward:\x1f{}}": "names ['code_reward'], ",
     "--temperature 0": "temperature=0.0: expected a number > 0",
     "--top_p 2": "top_p=2.0: expected a number in (0, 1]",
     "--epsilon=-0.2": "epsilon=-0.2: expected a number in [0, 1]",
