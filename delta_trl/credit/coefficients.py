@@ -94,9 +94,11 @@ def contrast_credit(
     Raises:
         ValueError: If an option is unknown or `advantages` is not one-dimensional.
     """
-    if assignment not in ASSIGNMENTS:
-        raise ValueError(f"assignment={assignment!r}: expected one of {', '.join(map(repr, ASSIGNMENTS))}.")
-    margins = {"contrast": _contrast_margins, "within_side": _within_side_margins}[margin]
+    functions = {"contrast": _contrast_margins, "within_side": _within_side_margins}
+    for option, value, known in (("assignment", assignment, ASSIGNMENTS), ("margin", margin, functions)):
+        if value not in known:
+            raise ValueError(f"{option}={value!r}: expected one of {', '.join(map(repr, known))}.")
+    margins = functions[margin]
     A, sides = split_sides(advantages)  # (N,), (2, N)
     count = all_reduce(sides.sum(dim=1))  # (2,)
     neutral = not bool(count.all())

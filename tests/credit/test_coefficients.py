@@ -192,6 +192,12 @@ def test_top_k_states_report_their_centroids():
     assert "centroid_cosine" in credit.metrics
 
 
+@pytest.mark.parametrize("option", ["assignment", "margin"])
+def test_unknown_options_are_named(option):
+    with pytest.raises(ValueError, match=f"{option}='half': expected one of '"):
+        token_coefficients(OutputRowGradients(torch.ones(1, 1), -torch.ones(1)), torch.ones(1), **{option: "half"})
+
+
 def test_bad_shapes_are_named():
     v = torch.ones(2, 3)
     with pytest.raises(ValueError, match=r"\(2, 3, 4\).*\(2, 3\)"):
