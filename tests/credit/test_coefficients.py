@@ -135,6 +135,14 @@ def test_equal_bounds_are_exactly_grpo(batch, K, bound):
         assert (weights == 1).all()
 
 
+def test_advantages_in_16_bit_are_those_very_numbers():
+    hidden, log_probs, advantages = random_batch(1)
+    gradients = OutputRowGradients(hidden, log_probs)
+    in_16_bit = advantages.bfloat16()
+    exact = token_coefficients(gradients, in_16_bit.double())
+    torch.testing.assert_close(token_coefficients(gradients, in_16_bit), exact, atol=1e-5, rtol=0)
+
+
 # --- statistics ---
 
 

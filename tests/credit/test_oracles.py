@@ -306,7 +306,7 @@ def test_a_model_s_head_has_its_bias_and_softcap(options):
         logits_scaling=None,
         final_logit_softcapping=options.get("softcap"),
     )
-    layer = SimpleNamespace(weight=weight, bias=options.get("bias"))
+    layer = SimpleNamespace(weight=torch.nn.Parameter(weight), bias=options.get("bias"))
     model = SimpleNamespace(
         config=SimpleNamespace(get_text_config=lambda: text_config),
         get_output_embeddings=lambda: layer,
@@ -315,6 +315,7 @@ def test_a_model_s_head_has_its_bias_and_softcap(options):
     expected, expected_slope = LMHead(weight, **options).logits(hidden)
     torch.testing.assert_close(logits, expected)
     torch.testing.assert_close(slope, expected_slope)
+    assert not logits.requires_grad
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from delta_trl.credit import (
     Credit,
     DelTA,
     FullGradients,
+    Given,
     RandomCredit,
     Selected,
     Shuffled,
@@ -393,6 +394,10 @@ def test_options_at_their_bounds(rule):
     make_rule(rule)
 
 
+def test_a_value_may_have_a_colon():
+    assert make_rule("given:source=column:turn_rewards,outside=0") == Given("column:turn_rewards", outside=0)
+
+
 def test_a_recipes_options_make_a_rule_again_and_again():
     options = {"rule_kwargs": {"lambda_max": 1.5}}  # of delta
     first, second = (make_rule("selected:fraction=0.2", options) for _ in range(2))
@@ -403,6 +408,7 @@ def test_a_recipes_options_make_a_rule_again_and_again():
 def test_options_of_a_wrapped_rule_are_its_own():
     options = {"rule": "random", "rule_kwargs": {"lambda_max": 1.5}}
     assert make_rule("shuffled", options) == Shuffled(RandomCredit(lambda_max=1.5))
+    assert make_rule("shuffled", {"rule": RandomCredit()}) == Shuffled(RandomCredit())
     nested = {"rule": "selected", "rule_kwargs": {"fraction": 0.1, "rule_kwargs": {"refinement_steps": 0}}}
     assert make_rule("side_mean", nested) == SideMean(Selected(DelTA(refinement_steps=0), fraction=0.1))
 
@@ -415,6 +421,7 @@ def test_options_of_a_wrapped_rule_are_its_own():
         ("shuffled", {"rule": "dleta"}, "rule 'dleta'.*mean 'delta'"),
         ("shuffled", {"rule_kwargs": {"lambda_mx": 1.5}}, "lambda_mx"),
         ("collections.OrderedDict", {}, "expected a subclass"),
+        ("math.prod", {}, "expected a subclass"),
         (False, {}, "YAML reads `no`"),
     ],
 )

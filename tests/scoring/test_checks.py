@@ -120,6 +120,7 @@ POSITIONS = {  # with a table, nothing beyond it can be computed
     "code of its own": (OfItsOwn(), nullcontext()),
     "table": (GPT2Config(n_positions=10), pytest.raises(ValueError, match="longer than the model's 10 tokens")),
     "computed": (GPTJConfig(n_positions=10, n_layer=1), pytest.raises(ValueError, match="longer than the model's 10")),
+    "of a text": (LlavaConfig(text_config=GPT2Config(n_positions=10)), pytest.raises(ValueError, match="model's 10")),
     "table with an offset": (OPTConfig(**LENGTHS), pytest.raises(ValueError, match="longer than the model's 10")),
 }
 
@@ -137,10 +138,11 @@ def test_prompts_beyond_the_models_context_are_named(config, beyond):
 
 
 def test_prompts_have_one_warning_of_each_kind():
+    """The longest has the most tokens, not the most characters."""
     tokenizer = tiny.tokenizer()
     tokenizer.add_special_tokens({"unk_token": "1"})
     reader = Reader("m", tokenizer, Qwen3Config(max_position_embeddings=4))
-    unknown, too_long = check_prompts(["1", "11111", "111"], reader, "data")
+    unknown, too_long = check_prompts(["1", "11111", "<eos><eos>"], reader, "data")
     assert "data, row 1: the prompt has 1 tokens of 1 that" in unknown
     assert "data, row 2: the prompt has 5 tokens, longer than the model's 4" in too_long
 
@@ -181,7 +183,7 @@ CHATS = {  # a template, arguments of it, a chat, and what is wrong
     "without it": ("{% if on %}{{ messages[-1].content }}{% endif %}1", None, TURNS, "leaves out"),
     "lost with it": ("{% if not off %}{{ messages[-1].content }}{% endif %}1", {"off": True}, TURNS, "leaves out"),
     "no user": ("{{ messages[0].content }}", None, [tiny.message("system", "1")], None),
-    "parts": ("1", None, [tiny.message("user", [{"type": "text", "text": "1"}])], None),
+    "parts": ("1", None, [*TURNS[:2], tiny.message("user", [{"type": "text", "text": "1"}])], None),
     "error": ("{{ raise_exception('no') }}", None, TURNS, "data, row 1: the prompt cannot be read .*no"),
 }
 

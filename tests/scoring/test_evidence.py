@@ -2,6 +2,7 @@
 
 import re
 from functools import partial
+from itertools import count
 
 import pytest
 import torch
@@ -111,6 +112,24 @@ def test_a_window_is_proved_by_narrow_ones(make_trainer, monkeypatch, wrong):
     model = tiny.model(config := mistral())
     assert layout_of(make_trainer, model, bf16=True) == LEFT
     assert config.sliding_window == 12
+
+
+@pytest.mark.parametrize("passes", [2, 5, 15], ids=["alone", "rounded", "in narrow windows"])
+def test_a_search_that_fails_leaves_no_trace(make_trainer, caplog, passes):
+    """Not in the model, its windows, nor in the modules of others."""
+    numbers = count()
+
+    def fail(*args):
+        if next(numbers) >= passes:
+            raise RuntimeError("an image is missing")
+
+    model = sharp(config := mistral())
+    model.model.register_forward_pre_hook(fail)
+    assert layout_of(make_trainer, model.train()) is None
+    assert "an image is missing" in caplog.text
+    assert model.training
+    assert config.sliding_window == 12
+    assert nn.Identity()(torch.ones(1)) == 1
 
 
 def test_a_window_that_the_model_does_not_apply_is_not_proved(make_trainer, monkeypatch):

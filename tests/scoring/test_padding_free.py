@@ -21,6 +21,12 @@ def area(passes) -> int:
     return sum(rows * columns for _, (rows, columns) in passes)
 
 
+def checkpointing(trainer) -> list[dict]:
+    """The options of gradient checkpointing in each layer that has it."""
+    functions = [getattr(module, "_gradient_checkpointing_func", None) for module in trainer.model.modules()]
+    return [function.keywords for function in functions if function]
+
+
 FUSED = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": 1}
 MODES = {
     "dapo": {},
@@ -47,6 +53,7 @@ def test_training_is_trls_to_rounding(make_trainer, tmp_path, options):
     (ours, our_weights, narrow), (theirs, their_weights, wide) = runs
     assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=2e-5)
     torch.testing.assert_close(our_weights, their_weights, atol=2e-5, rtol=2e-5)
+    assert checkpointing(ours) == checkpointing(theirs)
     # TRL logs means over micro-batches, whichever tokens these hold
     assert logged(ours, "entropy") == pytest.approx(logged(theirs, "entropy"), rel=0.01)
     assert len(narrow) == len(wide)  # under FSDP and ZeRO-3 ranks differ in width, not in number of forwards

@@ -16,7 +16,7 @@ from delta_trl.scoring.rows import loss_reads_all_rows, prompts_stay_together, r
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, joined, logged, ragged, sharp, valid_tokens
-from .runs import TRIMMED, Plain, losses, qwen, qwen_moe, trained
+from .runs import TRIMMED, Plain, cpmant, losses, qwen, qwen_moe, trained
 
 
 LOSSES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo")
@@ -293,3 +293,10 @@ def test_rows_that_train_nothing_are_not_scored(make_trainer, iterations):
     assert len(scored) == 4  # one for each micro-batch
     assert len(all_scored) == 4
     assert sum(scored) < 0.7 * sum(all_scored)
+
+
+def test_all_rows_are_scored_where_they_may_depend_on_each_other(make_trainer):
+    options = {**DELTA, **SMALL, "num_iterations": 2, "max_steps": 1, "model": lambda: sharp(cpmant())}
+    *_, passes = run_and_see(make_trainer, DeltaGRPOTrainer, **options)
+    *_, where_all_train = run_and_see(make_trainer, DeltaGRPOTrainer, n=1, **options)
+    assert areas(passes, has_gradient=False) == areas(where_all_train, has_gradient=False)

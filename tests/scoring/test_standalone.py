@@ -64,7 +64,8 @@ def test_given_completions_are_scored_as_each_alone(capsys, micro_batch_size, pr
 
 def test_given_completions_have_their_rewards_and_advantages():
     """Over each prompt as in GRPO; 0 without a reward."""
-    rows = [{"prompt": "1+1=", **row} for row in ROWS]
+    prompts = ["0+1=", "1+1=", "0+1=", "1+1=", "1+1="]
+    rows = [{"prompt": prompt, **row} for prompt, row in zip(prompts, ROWS, strict=True)]
     tokens = given_tokens(tiny.model().eval(), rows, tiny.tokenizer(), micro_batch_size=2)
     first = 0.5 / (0.5**0.5 + 1e-4)
     second = 1.5 / (4.5**0.5 + 1e-4)
@@ -80,7 +81,9 @@ def test_given_completions_have_their_rewards_and_advantages():
     assert tokens.rewards.tolist() == pytest.approx(of_tokens([1.0, torch.nan, 0.0, -1.0, 2.0]), nan_ok=True)
     assert tokens.group.tolist() == of_tokens([0, 1, 0, 1, 1])
     assert tokens.ids.tolist() == [7, 8, 1, 3, 7, 1, 3, 4, 5, 0, 1]
-    assert tokens.policy.responses().completions == ["5 6 7 8", "1", "5", "1 2 3", ""]
+    responses = tokens.policy.responses()
+    assert responses.prompts == prompts
+    assert responses.completions == ["5 6 7 8", "1", "5", "1 2 3", ""]
 
 
 class OfBoth(TokenCredit):

@@ -126,7 +126,7 @@ def test_trains_as_on_trls_trainer(make_trainer, mixin):
 def test_a_model_that_cannot_be_probed_is_not_trimmed(make_trainer, caplog):
     def look(module, args, inputs):
         if inputs["input_ids"].size(1) == 16:  # the width of the probe
-            raise TypeError("an image is missing")
+            raise RuntimeError("an image is missing")
 
     model = tiny.model()
     model.base_model.register_forward_pre_hook(look, with_kwargs=True)

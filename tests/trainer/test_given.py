@@ -482,9 +482,10 @@ class Unfinished:
         return self.moves
 
 
-def test_a_property_that_fails_is_named_with_the_attributes_there_are():
-    tokens = tokens_of(environments=[Unfinished()] * 2)
-    with pytest.raises(TokenCreditError, match=r"or its property fails\. There are turn_rewards\."):
+@pytest.mark.parametrize(("environment", "attributes"), [(Unfinished(), "turn_rewards"), (object(), "none")])
+def test_a_property_that_fails_is_named_with_the_attributes_there_are(environment, attributes):
+    tokens = tokens_of(environments=[environment] * 2)
+    with pytest.raises(TokenCreditError, match=rf"or its property fails\. There are {attributes}\."):
         Given("environment:turn_rewards").of_rollout(tokens)
 
 

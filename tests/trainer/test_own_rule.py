@@ -394,6 +394,14 @@ def test_weights_that_train_nothing_are_warned_of():
         check(Credit(torch.zeros(4)))
 
 
+def test_no_token_and_negative_advantages_are_nothing_to_warn_of(recwarn):
+    """A process may have completions that the loss masks, and no others."""
+    mask = torch.zeros(2, 2)
+    checked_credit(Returns(Credit(torch.zeros(0))), "of_rollout", Tokens(mask.long(), mask, torch.ones(2)))
+    check(Credit(advantages=-torch.ones(4)))
+    assert not recwarn.list
+
+
 def metric(value) -> Credit:
     return Credit(torch.ones(4), {"mine": value})
 
@@ -410,6 +418,7 @@ def metric(value) -> Credit:
         (Credit(torch.ones(4), advantages=torch.ones(4)), "either weights or advantages"),
         (Credit(advantages=torch.ones(2, 2)), r"advantages of shape \(2, 2\)"),
         (Credit(torch.ones(4, dtype=torch.long)), "torch.int64"),
+        (Credit(torch.ones(4, dtype=torch.bool)), "torch.bool"),
         (Credit([1.0] * 4), "<class 'list'>"),
         (torch.ones(4), "torch.Tensor'>"),
         (metric(torch.ones(2)), "'mine'"),

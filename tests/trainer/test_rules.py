@@ -54,6 +54,13 @@ def test_full_gradients_are_exact(make_trainer, rollout, options):
     assert trainer._metrics["train"]["credit/extra_forward_passes"] == [4]  # beyond TRL's own
 
 
+def test_full_gradients_take_two_forwards_for_a_score_under_autocast(make_trainer, rollout):
+    """And one for a sum."""
+    trainer = make_trainer(**credit(token_gradient="full"), bf16=True)
+    rollout(trainer)
+    assert trainer._metrics["train"]["credit/extra_forward_passes"] == [6]
+
+
 def test_lm_head_gradients_are_exact(make_trainer, rollout):
     options = {**MISALIGNED, **credit(token_gradient="lm_head"), "temperature": 0.6}
     trainer = make_trainer(tiny.model(tie_word_embeddings=False), **options)
