@@ -114,7 +114,8 @@ class Own(LookupError):
 def get(x): return x.x
 def same(x): return x
 def seven(*x): return 7
-def fail(kind): raise kind('no')
+def fail(kind, *x): raise kind(*x or ['no'])
+def fail_bare(kind): raise kind
 """
 
 

@@ -47,7 +47,7 @@ BUILTINS = {name: value for name, value in vars(builtins).items() if callable(va
 EXCEPTIONS = {
     name: value
     for name, value in BUILTINS.items()
-    if isinstance(value, type) and issubclass(value, Exception) and not name.startswith("Stop")
+    if isinstance(value, type) and issubclass(value, (Exception, SystemExit)) and not name.startswith("Stop")
 }
 CHANGEABLE = (*codec.CONTAINERS, bytearray)
 
@@ -124,15 +124,14 @@ def reply_to(request: dict, objects: Objects, operations: dict[str, Callable]) -
     return {"value": objects.encode(value), "changed": objects.encode(changed)}
 
 
-def described(error: BaseException) -> list[str]:
-    """The name of Python's nearest exception class, and its argument for the same text."""
-    text = str(error)
-    if type(error) is KeyError and error.args:  # which shows its argument in quotes
-        text = str(error.args[0])
-    for kind in type(error).__mro__:
-        if kind in EXCEPTIONS.values():
-            return [kind.__name__, text]
-    return ["Exception", text]
+def described(error: BaseException) -> list:
+    """The name of Python's nearest exception class, and its arguments for the same text."""
+    kind = next((kind for kind in type(error).__mro__ if kind in EXCEPTIONS.values()), Exception)
+    arguments = error.args
+    is_plain = all(value is None or type(value) in (int, str) for value in arguments)
+    if type(error) is not kind or len(arguments) > 1 or not is_plain:
+        return [kind.__name__, str(error)]
+    return [kind.__name__, *arguments]
 
 
 class Program(codec.Codec):
@@ -193,11 +192,11 @@ class Program(codec.Codec):
         return self.ask("await", coroutine)
 
 
-def exception(kind: str, text: str) -> Exception:
+def exception(kind: str, *arguments: Any) -> BaseException:
     try:
-        return EXCEPTIONS.get(kind, Exception)(text)
+        return EXCEPTIONS.get(kind, Exception)(*arguments)
     except TypeError:  # UnicodeDecodeError needs other arguments
-        return Exception(text)
+        return Exception(*arguments)
 
 
 def update(old: Any, new: Any) -> None:
