@@ -75,7 +75,7 @@ def raises(expected: Any, *call: Any, match: str = "", **kwargs: Any) -> Any:
 
 
 class Approx:
-    """Equals real numbers near the expected one, and lists, tuples and arrays of such numbers."""
+    """Equals real numbers near the expected one, and lists, tuples, arrays and dicts of such numbers."""
 
     __array_ufunc__ = None  # numpy leaves the comparison of its arrays to this class
     __hash__ = None  # type: ignore[assignment]
@@ -97,6 +97,10 @@ class Approx:
                 return self.is_near_number(actual, expected)
             case list() | tuple(), list() | tuple():
                 return len(actual) == len(expected) and all(map(self._is_near, actual, expected))
+            case dict(), dict():
+                return actual.keys() == expected.keys() and all(
+                    self._is_near(actual[key], value) for key, value in expected.items()
+                )
         return actual == expected
 
 
