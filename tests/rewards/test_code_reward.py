@@ -350,7 +350,7 @@ def test_remote_server(server, caplog):
 def test_a_remote_server_gets_the_limits_and_says_what_ended_a_program(server, monkeypatch):
     requests, logged = [], {}
     slow = {"status": "Failed", "run_result": {"status": "TimeLimitExceeded", "return_code": None, "stdout": "3\n"}}
-    failed = {"status": "Failed", "run_result": {"status": "Finished", "return_code": 1, "stdout": "3\n"}}
+    failed = {"status": "Failed", "run_result": {"status": "Finished", "return_code": 1, "stdout": "\ud800"}}
     ended = {"status": "Success", "run_result": {"status": "Finished", "stdout": "3\n"}}
     answers = {"slow = 1": slow, "x = 1": failed, "y = 1": ended}
 
@@ -364,7 +364,8 @@ def test_a_remote_server_gets_the_limits_and_says_what_ended_a_program(server, m
     assert reward(list(answers), [ADD] * 3, log_extra=logged.__setitem__) == [0.0] * 3
     assert logged["code_verdict"] == ["timeout on test 1 of 2", *["exception on test 1 of 2"] * 2]
     for request in requests:
-        assert (request["run_timeout"], request["memory_limit_MB"], request["stdin"]) == (2.5, 77, "1 2")
+        assert (request["run_timeout"], request["memory_limit_MB"]) == (2.5, 77)
+        assert (request["language"], request["stdin"]) == ("python", "1 2")
 
 
 VALUES = st.one_of(
