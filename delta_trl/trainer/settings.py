@@ -117,9 +117,9 @@ def _hash_of_prompts(prompts: Sequence | None) -> str | None:
     return digest.hexdigest()
 
 
-def without_secrets(options: dict[str, Any]) -> dict[str, Any]:
-    return {
-        str(name): without_secrets(value) if isinstance(value, dict) else value
-        for name, value in options.items()
-        if name not in SECRETS
-    }
+def without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): without_secrets(item) for name, item in value.items() if name not in SECRETS}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(item) for item in value]
+    return value

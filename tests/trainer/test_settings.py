@@ -41,7 +41,7 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     options = {"token_credit_kwargs": {"lambda_max": 1.5}, "learning_rate": 2e-4}
     options |= {"hub_token": "hf_secret", "chat_template_kwargs": {"tools": secrets}}
     trainer = make_trainer(reward_funcs=[reward, reward], **options, **EVERY_STEP)
-    trainer.recipe = {"reward_kwargs": {"code_reward": {**secrets, "max_new_tokens": 4}}}
+    trainer.recipe = {"reward_kwargs": {"code_reward": {**secrets, "max_new_tokens": 4, "judges": [secrets]}}}
     assert not (tmp_path / "run" / "training_settings.json").exists()
     trainer.train()
     record = seen[0]
@@ -51,7 +51,8 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
         "rewards": [["reward", 1.0], ["reward", 1.0]],  # two of one name
         "rows": len(trainer.train_dataset),
         **{"processes": 1, "sharding": None, "adapter": None},
-        "recipe": {"reward_kwargs": {"code_reward": {"max_new_tokens": 4}}},  # secrets go, by their names
+        # secrets go, by their names
+        "recipe": {"reward_kwargs": {"code_reward": {"max_new_tokens": 4, "judges": [{}]}}},
     }
     assert {name: record[name] for name in expected} == expected
     assert "lambda_max=1.5" in record["token_credit"]
