@@ -102,7 +102,7 @@ class SafeCheckpoints(GRPOTrainer):
         (folder / STATE).unlink(missing_ok=True)
         write_json(self._settings, folder / SETTINGS)
 
-    def _checkpoint_to_resume(self, resume_from: bool | str | None) -> Path | None:
+    def _checkpoint_to_resume(self, resume_from: bool | str | Path | None) -> Path | None:
         """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one lacks a file."""
         if not resume_from:
             return None
@@ -221,13 +221,13 @@ def newest_checkpoint(output_dir: str | Path) -> Path | None:
 
 
 def _choose_checkpoint(
-    resume_from: bool | str, output_dir: str, sharding: str | None, has_adapter: bool
+    resume_from: bool | str | Path, output_dir: str, sharding: str | None, has_adapter: bool
 ) -> tuple[Path, dict[str, int]]:
     """
     The checkpoint that `resume_from_checkpoint` means, and the sizes of its files: for `True`, the newest whole one
     under `output_dir`; for a path, that checkpoint. Raises `UsageError` if the run cannot go on exactly from it.
     """
-    checkpoint = Path(resume_from) if isinstance(resume_from, str) else newest_checkpoint(output_dir)
+    checkpoint = newest_checkpoint(output_dir) if isinstance(resume_from, bool) else Path(resume_from)
     if checkpoint is None or not checkpoint.is_dir():
         _refuse(checkpoint or Path(output_dir), "there is no checkpoint. Name another one, or start anew")
     settings = read_json(checkpoint / SETTINGS)

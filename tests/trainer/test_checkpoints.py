@@ -74,6 +74,7 @@ def test_a_checkpoint_counts_with_all_of_its_files_and_whole(trainer, saved, tmp
     choose = trainer._checkpoint_to_resume
     last, before = folder / "checkpoint-3", folder / "checkpoint-2"
     assert choose(True) == choose(str(last)) == last
+    assert choose(before) == before
     assert choose(None) is choose(False) is None
     names = {file.name for file in last.iterdir()}
     states = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "Part.pt", "trainer_state.json"}
@@ -107,10 +108,10 @@ def test_without_a_whole_checkpoint_nothing_starts_anew(trainer, tmp_path):
         trainer.train(resume_from_checkpoint=True)
     with pytest.raises(UsageError, match="Name another checkpoint"):
         trainer.train(resume_from_checkpoint=str(folder / "checkpoint-3"))
-    with pytest.raises(UsageError, match="there is no checkpoint"):
+    with pytest.raises(UsageError, match="run/checkpoint-4': there is no checkpoint"):
         trainer.train(resume_from_checkpoint=str(folder / "checkpoint-4"))
     shutil.rmtree(folder)
-    with pytest.raises(UsageError, match="there is no checkpoint"):
+    with pytest.raises(UsageError, match="run': there is no checkpoint"):
         trainer.train(resume_from_checkpoint=True)
 
 
