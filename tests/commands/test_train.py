@@ -111,7 +111,8 @@ def test_the_best_checkpoint_is_kept(tmp_path, capsys):
     assert capsys.readouterr().out.strip() == str(tmp_path / "run" / "report.html")
     assert "<article>" in (tmp_path / "run" / "report.html").read_text()
     settings = json.loads((tmp_path / "run" / "training_settings.json").read_text())
-    assert settings["dataset"] == str(tmp_path / "train.jsonl")
+    names = (str(tmp_path / "model"), str(tmp_path / "train.jsonl"))
+    assert (settings["model"], settings["dataset"]) == names
     assert settings["recipe"].keys() > {"reward_funcs", "model_revision"}
     state = tmp_path / "run" / "trainer_state.json"
     assert json.loads(state.read_text())["best_metric"] == 0.75

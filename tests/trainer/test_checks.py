@@ -21,7 +21,7 @@ from delta_trl.rewards import get_reward, math_reward
 from delta_trl.trainer.checks import check_sampling, check_save_steps
 
 from ..corpus import tiny
-from ..trainers import logged
+from ..trainers import logged, ragged
 
 
 def config(**options) -> DeltaGRPOConfig:
@@ -251,8 +251,15 @@ class MakesPrompts(DeltaGRPOTrainer):
 TRAINED = {
     "rewards": {"trainer_class": RewardsItself, "train_dataset": WITHOUT_GOLDS, "reward_funcs": math_reward},
     "empty prompts": {"trainer_class": MakesPrompts, "train_dataset": EMPTY, "reward_funcs": math_reward},
+    "rollout_func": {
+        "rollout_func": ragged,
+        "max_completion_length": 24,
+        "train_dataset": WITHOUT_GOLDS,
+        "reward_funcs": math_reward,
+    },
     "stream": {"train_dataset": tiny.dataset().to_iterable_dataset(), "eval_dataset": tiny.dataset(4)},
     "rows of one rollout batch": {"train_dataset": tiny.dataset().select(range(2))},
+    "a pattern of modules": {"peft_config": LoraConfig(target_modules=r".*\.q_proj")},
     "transformed": {"train_dataset": EMPTY.with_transform(lambda rows: {"prompt": ["1+1="] * len(rows["prompt"])})},
     "template": {**ON_CHATS, "processing_class": NEEDS_AN_OPTION, "chat_template_kwargs": {"style": 1}},
     "reasoning off": {**ON_CHATS, "processing_class": OPENS, "chat_template_kwargs": {"direct": 1}},
@@ -270,6 +277,13 @@ def test_trains_what_grpo_trainer_trains(make_trainer, caplog, options):
     assert not caplog.text
     trainer.train()
     assert len(logged(trainer, "loss")) == 1
+
+
+@pytest.mark.parametrize("method", ["_prepare_inputs", "_generate", "_tokenize_prompts"])
+def test_a_subclass_that_may_make_its_own_prompts_hears_nothing_of_the_data(make_trainer, caplog, method):
+    kind = type("Own", (DeltaGRPOTrainer,), {method: lambda self, prompts: None})
+    make_trainer(trainer_class=kind, train_dataset=WITHOUT_GOLDS, reward_funcs=math_reward)
+    assert not caplog.text
 
 
 def now() -> str:

@@ -154,7 +154,7 @@ def test_groups_with_contrast(first, second, weights, aggregation):
     assert of_groups.any(dim=1).tolist() == [False, True]
 
 
-@pytest.mark.parametrize(("weights", "only_verified"), [([1.0, 1.0], True), ([0.0, 1.0], False)])
+@pytest.mark.parametrize(("weights", "only_verified"), [([1.0, 1.0], True), ([-1.0, 1.0], True), ([0.0, 1.0], False)])
 def test_outcomes_are_those_of_verified_rewards_that_train(weights, only_verified):
     trainer = SimpleNamespace(reward_func_names=["math_reward", "length"], reward_weights=torch.tensor(weights))
     rewards = torch.tensor([[1.0, 0.5], [0.0, 0.25]])
