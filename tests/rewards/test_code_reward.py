@@ -333,7 +333,7 @@ def test_remote_server(server, caplog):
     reward = CodeReward(remote_url=server)
     call = {"fn_name": "f", "inputs": [[[2, 1]]], "outputs": [[1, 2]]}
     solution = (
-        "```python\nclass Solution:\n    def f(self, x: List[int]):\n        print()\n        return sorted(x)\n```"
+        "```python\nclass Solution:\n    def f(self, x: List[int]):\n        print(9)\n        return sorted(x)\n```"
     )
     completions = [RIGHT, "```python\nprint(3)\n```", solution, "```python\ndef f(x): return x\n```"]
     assert reward(completions, [ADD, ADD, call, call]) == [1.0, 0.0, 1.0, 0.0]
