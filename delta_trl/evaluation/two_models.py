@@ -37,7 +37,7 @@ def main(args: Sequence[str]) -> None:
     if in_one:
         print(f"not compared, finished in one only: {in_one}")
     if len(pairs) > 1:
-        pairs["all problems"] = pd.concat(pairs)
+        pairs["all problems"] = pd.concat(pairs.values())
     rows = [["benchmark", "problems", "A", "B", "A - B", "95 % interval"]]
     for name, pair in pairs.items():
         means = map(mean, pair.mean())

@@ -757,6 +757,14 @@ def test_problems_are_compared_whatever_text_is_around_them(compared):
     assert " to " in interval
 
 
+def test_a_prompt_of_two_benchmarks_is_drawn_once_in_a_comparison(compared):
+    for name in ("one", "copy"):
+        write_evaluation("a", [[float(i % 2)] for i in range(9)], name)
+        write_evaluation("b", [[0.0]] * 9, name)
+    _, cells, _ = compared()
+    assert cells["all problems"] == ["18", "0.444", "0.000", "0.444", "fewer than 10 prompts"]
+
+
 def test_an_evaluation_does_not_differ_from_itself(compared):
     write_evaluation("a", [[float(i % 3 == 0)] for i in range(12)])
     _, cells, printed = compared("a")
