@@ -76,6 +76,7 @@ def test_mathematics_has_no_tests():
         ([[1], [2]], {"fn_name": "f"}, [1, 2]),
         ([[1], [2, 3]], {"fn_name": "f"}, [[1], [2, 3]]),
         ([[1], 2], {"fn_name": "f"}, [[1], 2]),
+        ([[1], []], {"fn_name": "f"}, [[1], []]),
         ([["1"], ["2"]], {}, [["1"], ["2"]]),
     ],
 )
@@ -201,6 +202,10 @@ def test_tests_of_a_program_may_be_all_hidden_or_all_public(hidden, public, star
     """Also of one whose beginning is given."""
     tests = json.loads(hidden_tests(hidden, public, starter))
     assert tests == {"inputs": ["1\n"], "outputs": ["1\n"]}
+
+
+def test_a_problem_may_have_no_tests():
+    assert hidden_tests(hidden=None) == ""
 
 
 @pytest.mark.parametrize("hidden", [packed(pickle.dumps(Evil())), '[{"input": "1"}]'], ids=["evil", "cut off"])

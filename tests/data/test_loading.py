@@ -131,6 +131,8 @@ def test_prompts_that_are_conversations_already():
     templated = {"type": "text", "text": "Q: 1+1?"}
     parts = [message("user", [first, last, image])]
     assert prepared(parts, conversational=True) == parts
+    for nobody_asks in (chat[:1], [message("user", [image])]):
+        assert prepared(nobody_asks, prompt_template="Q: {prompt}") == nobody_asks
     assert prepared(parts, prompt_template="Q: {prompt}") == [message("user", [first, templated, image])]
 
 
@@ -187,17 +189,18 @@ def test_rows_without_gold_are_counted_and_left_out(caplog, name, reward, left_o
 
 
 @pytest.mark.parametrize(
-    ("columns", "rewards", "kept"),
+    ("columns", "rewards", "kept", "golds"),
     [
-        ({"solution": [None, 0, 3]}, [math_like], [1, 2]),
-        ({"solution": ["", " \n", "0"]}, [math_like, takes_no_gold], [2]),
-        ({"solution": ["1", "1", ""], "tests": ["1", None, "1"]}, [takes_no_gold, math_like], [0, 1]),
-        ({"solution": ["1", "1", ""], "tests": ["1", None, "1"]}, [math_like, code_like], [0]),
+        ({"solution": [None, 0, 3]}, [math_like], [1, 2], "'solution'"),
+        ({"solution": ["", " \n", "0"]}, [math_like, takes_no_gold], [2], "'solution'"),
+        ({"solution": ["1", "1", ""], "tests": ["1", None, "1"]}, [takes_no_gold, math_like], [0, 1], "'solution'"),
+        ({"solution": ["1", "1", ""], "tests": ["1", None, "1"]}, [math_like, code_like], [0], "'solution' or 'tests'"),
     ],
 )
-def test_rows_with_a_gold_for_each_reward_are_kept(columns, rewards, kept):
+def test_rows_with_a_gold_for_each_reward_are_kept(caplog, columns, rewards, kept, golds):
     dataset = Dataset.from_dict({"row": [0, 1, 2], **columns})
     assert drop_rows_without_gold(dataset, rewards, "mine")["row"][:] == kept
+    assert f"they have no usable {golds}." in caplog.text
 
 
 def test_long_prompts_are_left_out_with_a_count(caplog):

@@ -451,25 +451,30 @@ def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, data,
     assert call() == 2
     assert "problems was" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
+    data.write_text(text)
+    Path("eval/problems.jsonl").unlink()
+    assert call() == 2
+    assert "problems.jsonl is not a file of an evaluation" in capsys.readouterr().err
 
 
 def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, monkeypatch):
-    assert call("whole") == 0
+    """By default, 16 samples are sampled together."""
+    assert call("whole", batch_size=None) == 0
     rewards = by_letters
     calls = []
 
     def dies(completions, **kwargs):
         calls.append(completions)
-        if len(calls) > 3:
+        if len(calls) > 2:
             raise KeyboardInterrupt
         return rewards(completions)
 
     with monkeypatch.context() as patch:
         patch.setattr("tests.evaluation.test_eval.by_letters", dies)
-        assert call() == 130
-    assert len(read_samples()) == 18
+        assert call(batch_size=None) == 130
+    assert len(read_samples()) == 32
     assert not Path("eval/problems.json").exists()
-    assert call() == 0
+    assert call(batch_size=None) == 0
     for name in ("problems.jsonl", "problems.json"):
         assert Path("eval", name).read_bytes() == Path("whole", name).read_bytes()
 
@@ -560,6 +565,7 @@ def test_a_column_does_not_replace_what_was_sampled():
     assert seen["prompts"] == ["1+1="]
     assert seen["completion_ids"] == [[3]]
     assert seen["solution"] == ["2"]
+    assert seen["trainer_state"].global_step == 0
 
 
 class Full(StandIn):
@@ -770,6 +776,7 @@ def test_an_evaluation_does_not_differ_from_itself(compared):
     _, cells, printed = compared("a")
     assert cells == {"problems": ["12", "0.333", "0.333", "0.000", "all are equal"]}
     assert "nothing is different" in printed
+    assert "not compared" not in printed
 
 
 def test_versions_tell_graders_apart(monkeypatch):

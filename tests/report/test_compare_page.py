@@ -186,6 +186,7 @@ def test_a_comparison_is_judged_when_all_seeds_are_finished_or_left_out(trained,
     text = write_outcomes(trained, {**PLAN, "arms": TWO}, seeds, reasons)
     content = json.loads((trained / "compare.json").read_text())
     assert says in text
+    assert f"seeds: {', '.join(map(str, seeds))}\n" in text
     assert content["says"].startswith(says)
     assert content["seeds"] == seeds
     assert content["left_out"] == {str(seed): reason for seed, reason in reasons.items()}

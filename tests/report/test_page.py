@@ -5,6 +5,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from html import unescape
+from pathlib import Path
 from types import SimpleNamespace
 
 import jinja2
@@ -15,7 +16,17 @@ import pytest
 from delta_trl.evaluation.seed_statistics import Paired
 from delta_trl.report import read_run, write_report
 from delta_trl.report.completions import evenly, token_limit
-from delta_trl.report.figures import BINS, LEFT, RIGHT, WIDTH, arms_plot, coefficients_plot, differences_plot
+from delta_trl.report.figures import (
+    BINS,
+    LEFT,
+    RIGHT,
+    SERIES,
+    WIDTH,
+    arms_plot,
+    coefficients_plot,
+    differences_plot,
+    reward_plot,
+)
 from delta_trl.report.heatmap import describe
 from delta_trl.report.reader import Group
 from delta_trl.report.templates import render
@@ -77,7 +88,7 @@ def test_the_page_says_what_ran_and_opens_at_the_last_step(tmp_path):
         "token_credit": "DelTA()",
         "date": "2026-01-02",
         "versions": {"torch": "3"},
-        "arguments": {"learning_rate": 0.0, "seed": 7, "loss_type": None},
+        "arguments": {"learning_rate": 0.0, "seed": 7, "loss_type": None, "token_credit": "delta"},
     }
     (tmp_path / "training_settings.json").write_text(json.dumps(record))
 
@@ -184,10 +195,12 @@ def headings(html: str) -> list[str]:
     return re.findall("<h3>(.*?)</h3>", html)
 
 
-def test_a_run_without_credit(tmp_path):
-    """As TRL's own trainer leaves it."""
+def test_a_run_without_credit(tmp_path, monkeypatch):
+    """As TRL's own trainer leaves it. The run is the folder that one is in."""
     runs.write_history(tmp_path, range(3), reward=[0.5] * 3)
-    html = report_on(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    html = report_on(Path())
+    assert f"<h1>{tmp_path.name}</h1>" in html
     assert "log_token_credit" in html
     assert html.count("<figure>") == 1
     assert "<article>" not in html
@@ -373,6 +386,15 @@ def test_points_are_where_the_numbers_are(tmp_path):
     assert y_half == pytest.approx((y_0 + y_1) / 2, abs=0.2)
 
 
+def test_every_curve_has_a_style_of_the_page_however_many_there_are(tmp_path):
+    many = {f"eval_{i}_reward": [0.5] for i in range(SERIES + 1)}
+    runs.write_history(tmp_path, [1], **many)
+    found = [line.style for line in reward_plot(read_run(tmp_path)).lines]
+    assert len(found) > len(set(found)) == SERIES
+    html = report_on(tmp_path)
+    assert all(f".{style} {{ --color" in html for style in found)
+
+
 def test_the_curve_of_an_arm_is_the_mean_of_its_seeds(tmp_path):
     runs.write_history(tmp_path / "0", [4, 8], reward=[0.2, 0.4])
     runs.write_history(tmp_path / "1", [4, 8], reward=[0.4, 0.8])
@@ -407,6 +429,7 @@ def test_the_curve_of_an_arm_in_evaluation_is_the_mean_of_its_sets(tmp_path):
         ([Paired("none", [0.2, 0.4], 0.3, 0.5, 0.1), Paired("shuffled", [0.1, 0.1], 0.1, 0.0, math.nan)], -0.2, 0.8),
         ([Paired("none", [0.2, 0.4], 0.3, 0.05, 0.1)], 0, 0.4),
         ([Paired("none", [-0.2, -0.1], -0.15, 0.02, 0.1)], -0.2, 0),
+        ([Paired("none", [0.0, 0.0], 0.0, 0.0, math.nan)], -0.00045, 0.00045),
     ],
 )
 def test_a_figure_of_differences_has_room_for_0_all_seeds_and_intervals(pairs, low, high):

@@ -188,5 +188,6 @@ def test_nothing_to_show(tmp_path, capsys):
     with pytest.raises(UsageError, match="log_token_credit"):
         read_run(tmp_path)
     run = runs.write_run(tmp_path)
-    assert main(["inspect", str(run), "--step", "3"]) == 2
-    assert "--step 3: completions were recorded at 0, 39" in capsys.readouterr().err
+    for folder, steps in ((run, "0, 39"), (runs.write_history(tmp_path / "without", [3], reward=[0.5]), "no step")):
+        assert main(["inspect", str(folder), "--step", "3"]) == 2
+        assert f"--step 3: completions were recorded at {steps}." in capsys.readouterr().err
