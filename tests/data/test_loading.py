@@ -188,13 +188,16 @@ def test_rows_without_gold_are_counted_and_left_out(caplog, name, reward, left_o
     assert drop_rows_without_gold(dataset, [takes_no_gold], name) is dataset
 
 
+BOTH_GOLDS = {"solution": ["1", "1", ""], "tests": ["1", None, "1"]}
+
+
 @pytest.mark.parametrize(
     ("columns", "rewards", "kept", "golds"),
     [
         ({"solution": [None, 0, 3]}, [math_like], [1, 2], "'solution'"),
         ({"solution": ["", " \n", "0"]}, [math_like, takes_no_gold], [2], "'solution'"),
-        ({"solution": ["1", "1", ""], "tests": ["1", None, "1"]}, [takes_no_gold, math_like], [0, 1], "'solution'"),
-        ({"solution": ["1", "1", ""], "tests": ["1", None, "1"]}, [math_like, code_like], [0], "'solution' or 'tests'"),
+        (BOTH_GOLDS, [takes_no_gold, math_like], [0, 1], "'solution'"),
+        (BOTH_GOLDS, [math_like, code_like], [0], "'solution' or 'tests'"),
     ],
 )
 def test_rows_with_a_gold_for_each_reward_are_kept(caplog, columns, rewards, kept, golds):

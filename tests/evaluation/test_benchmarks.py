@@ -109,7 +109,8 @@ def test_benchmarks_score_as_training_does(name):
         ("humanevalplus", 1, '```python\ndef find_zero(xs: list):\n    """Find a root of the polynomial."""\n```'),
         ("mbppplus", 1, "number of a list.\n\nYour code should pass these tests:\nassert count([1]) == {1: 1}"),
         ("livecodebench", 0, "Print its square.\n\nRead the input from standard input"),
-        ("livecodebench", 1, "`nums`.\n\nComplete this code:\n\n```python\nclass Solution:\n    def total(self, nums: List[int]) -> int:\n```"),
+        ("livecodebench", 1, "`nums`.\n\nComplete this code:\n\n```python\nclass Solution:\n    def total(self, nums"),
+        ("livecodebench", 1, "(self, nums: List[int]) -> int:\n```"),
         ("mmlu_pro", 0, "after 7?\n\nA. 8\nB. 9\nC. 10\nD. 11\nE. 12\nF. 13\nG. 14\nH. 15\nI. 16\nJ. 17\n"),
     ],
 )

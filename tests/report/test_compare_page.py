@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,8 +34,8 @@ def test_outcomes_equal_those_by_hand(tmp_path):
         "eval_b_reward": [0.0] * 20 + [0.4],
     }
     runs.write_history(tmp_path, range(1, 22), **logged)
-    write_results(tmp_path, "few", 10, 0.5)
-    write_results(tmp_path, "many", 30, 0.1)
+    write_results(tmp_path, "few", 10, 0.8)
+    write_results(tmp_path, "many", 30, 0.0)
     write_results(tmp_path, "not in the plan", 10, 1.0)
 
     found = outcomes_of(read_run(tmp_path), OUTCOMES, EVALUATION)
@@ -119,13 +120,16 @@ def test_the_table_begins_before_training(compared):
     assert rows[3] == ["none", "0.500", "0.400", "0.500", "4.0"]
 
 
-def test_what_was_not_evaluated_before_training_has_no_row(trained):
+def test_what_was_not_evaluated_before_training_has_no_row(trained, monkeypatch):
+    """In a folder that one is in."""
+    monkeypatch.chdir(trained)
     for path in trained.glob("seed-*/*/trainer_state.json"):
         state = json.loads(path.read_text())
         del state["log_history"][0]["eval_reward"]
         path.write_text(json.dumps(state))
     changes = {"arms": TWO, "seeds": [0], "evaluation": {**EVALUATION, "benchmarks": []}}
-    text = write_outcomes(trained, PLAN | changes, [0], {})
+    text = write_outcomes(Path(), PLAN | changes, [0], {})
+    assert f"<h1>{trained.name}</h1>" in Path("compare.html").read_text()
     assert [row[0] for row in rows_of(text)[2:]] == ["none", "delta"]
     assert "dataset_name: my/data; seeds: 0\n" in text
 

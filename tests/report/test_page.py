@@ -396,11 +396,12 @@ def test_every_curve_has_a_style_of_the_page_however_many_there_are(tmp_path):
 
 
 def test_the_curve_of_an_arm_is_the_mean_of_its_seeds(tmp_path):
-    runs.write_history(tmp_path / "0", [4, 8], reward=[0.2, 0.4])
-    runs.write_history(tmp_path / "1", [4, 8], reward=[0.4, 0.8])
+    seeds = [tmp_path / seed / "none" for seed in ("seed-0", "seed-1")]
+    runs.write_history(seeds[0], [4, 8], reward=[0.2, 0.4])
+    runs.write_history(seeds[1], [4, 8], reward=[0.4, 0.8])
     runs.write_history(tmp_path / "long", range(1000), reward=[0.0, 1.0] * 500)
     arms = {
-        "none": [read_run(tmp_path / "0"), read_run(tmp_path / "1")],
+        "none": list(map(read_run, seeds)),
         "delta": [read_run(tmp_path / "long")],
     }
 
