@@ -92,7 +92,7 @@ def test_only_line_feeds_end_a_line(read):
     """Not what ends lines of texts, and stands in them unescaped."""
     text = "1\u2028\x851"
     rows = [row | {"completion": text} for row in PAIR]
-    written = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    written = "\r\n".join([*(json.dumps(row, ensure_ascii=False) for row in rows), "", " "])
     assert [(row["line"], row["completion"]) for row in read(written)] == [(1, text), (2, text)]
 
 

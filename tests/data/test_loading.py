@@ -245,3 +245,15 @@ def test_a_command_ends_at_every_error_and_a_trainer_at_none():
     with pytest.raises(TypeError, match="datetime"):
         preflight(data, "my.jsonl", **options, refuses=True)
     assert preflight(data, "my.jsonl", **options, refuses=False).warnings == []
+
+
+def test_warnings_of_columns_and_of_golds_are_told():
+    def near(completions, solutions=None, **kwargs): ...
+
+    golds = ["2"] * 7 + [r"\begin{tikzpicture}"] * 2
+    data = Dataset.from_dict({"prompt": ["1+1="] * 9, "solution": golds})
+    rewards = [near, MathReward()]
+    checked = preflight(data, "my.jsonl", rewards, ["near", "math_reward"], None, refuses=True)
+    of_columns, of_golds = checked.warnings
+    assert "no column 'solutions'" in of_columns
+    assert "cannot use 2 of 9 golds" in of_golds

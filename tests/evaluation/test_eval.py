@@ -37,7 +37,7 @@ from delta_trl.evaluation import results as results_module
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.evaluate import call_reward
 from delta_trl.evaluation.generation import TransformersGenerator
-from delta_trl.evaluation.model import ModelArguments
+from delta_trl.evaluation.model import ModelArguments, architecture_of
 from delta_trl.scoring.prompts import prompt_ids
 
 from ..corpus import tiny
@@ -255,6 +255,8 @@ def test_a_completion_ends_with_its_first_end_token(model):
         assert not ends.intersection(ids[:-1])
     last = {ids[-1] for ids in completions}
     assert last >= ends
+    [without_ends] = sampled(model, [[2, 3]], [0], end=())
+    assert len(without_ends) == 6
 
 
 def test_every_declared_end_token_ends_a_completion(call, model, engine):
@@ -377,6 +379,7 @@ def test_a_model_is_loaded_as_asked_for(model):
         assert net.dtype == loaded
         assert net.config._attn_implementation == "eager"
         assert not net.training
+    assert architecture_of(GPT2Config()) is AutoModelForCausalLM  # as this config names none
 
 
 @pytest.mark.parametrize(

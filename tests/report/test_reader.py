@@ -170,10 +170,18 @@ def test_a_branch_that_was_given_up_is_not_shown(tmp_path):
     assert rewards_of(tmp_path) == RISE[:1]
 
 
-def test_a_broken_record_is_named(tmp_path, capsys):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda record: record[:1000],
+        lambda record: record[:4] + bytes(1000) + record[1004:],
+    ],
+    ids=["cut off", "overwritten"],
+)
+def test_a_broken_record_is_named(tmp_path, capsys, damage):
     run_dir = runs.write_run(tmp_path / "run")
     file = recorded_files(run_dir)[0]
-    file.write_bytes(file.read_bytes()[:1000])
+    file.write_bytes(damage(file.read_bytes()))
     assert main(["inspect", str(run_dir)]) == 2
     error = capsys.readouterr().err
     assert str(file) in error
