@@ -299,6 +299,21 @@ def test_a_prompt_that_fills_the_context_is_refused(own):
         own([{"prompt": "1+1=", "solution": "2"}], reader)
 
 
+def test_a_column_that_becomes_tests_is_graded_by_them(own):
+    row = {"prompt": "1+1=", "cases": '{"inputs": ["1"], "outputs": ["1"]}'}
+    assert own([row], column_mapping={"cases": "tests"}).settings["reward"] == "code_reward"
+
+
+def gives_too_few(completions, **kwargs):
+    return []
+
+
+def test_what_a_reward_returns_is_checked_as_in_training(own):
+    reward = own([{"prompt": "1+1="}], reward=f"{__name__}.gives_too_few").reward
+    with pytest.raises(ValueError, match="gives_too_few' returned"):
+        reward(completions=["2"])
+
+
 def test_where_an_evaluation_runs_and_writes_is_no_setting(own):
     row = {"prompt": "1+1=", "solution": "2"}
     elsewhere = own([row], output_dir="elsewhere", use_cpu=True, benchmarks=["own.jsonl", "gsm8k"])
