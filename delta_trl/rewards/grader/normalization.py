@@ -88,7 +88,7 @@ BEFORE_ROWS = (
     (r"\\(math[a-z]+|text|boldsymbol|bm)\s([A-Za-z])", r"\\\1{\2}"),
     (r"\{\s?([^{}]*?)\s?\\choose\s?([^{}]*?)\s?\}", r"\\binom{\1}{\2}"),
     (r"\\mathbb\{R\}\s?[\^_]\s?(?:\+|\{\s?\+\s?\})", r"(0,\\infty)"),
-    (r"\\(d?dot|hat|bar|tilde|vec)\s([A-Za-z]|\\[a-z]+)", r"\\\1{\2}"),
+    (r"\\(d?dot|hat|bar|tilde|vec)\s?((?<=\s)[A-Za-z]|\\[a-z]+)", r"\\\1{\2}"),
     (r"\^\s?\{\s?\\prime\s?\}|\^\s?\\prime", "'"),
 )
 AFTER_ROWS = (
