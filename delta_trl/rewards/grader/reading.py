@@ -45,7 +45,8 @@ BASE = re.compile(
     rf"\(?([0-9A-Fa-f.]*\d[0-9A-Fa-f.]*)\)?\s*_\s*\{{?\s*(?:(\d+)|\\text\s*\{{\s*({'|'.join(BASES)})\s*\}})\s*\}}?"
 )
 UNREAD = re.compile(
-    r"\\(?:mapsto|to|rightarrow|equiv|sim|parallel|perp|subset|subseteq)(?![A-Za-z])|\\begin(?!\s*\{(?:[pbB]?matrix|array)\})|\\[bp]?mod"
+    r"\\(?:mapsto|to|rightarrow|equiv|sim|parallel|perp|subset|subseteq|coth)(?![A-Za-z])"
+    r"|\\begin(?!\s*\{(?:[pbB]?matrix|array)\})|\\[bp]?mod"
 )
 # Letters that are read as a product or a power, which no other spelling of what is meant equals: names of LaTeX and of
 # Python without a backslash, a number of combinations
@@ -252,7 +253,7 @@ def _read_named(text: str, elements: list[str]) -> Readings:
 def _named_value(element: str) -> tuple[str, str] | None:
     """Name and value of `x = 2` and of `2 red`; None if nothing names a value, or only a unit does."""
     if equation := NAMED_VALUE.fullmatch(element):
-        return equation[1], equation[2]
+        return re.sub(r"[{}\s]", "", equation[1]), equation[2]
     before, value, after = split_words(element)
     around = f"{before} {after}"
     words = plain_words(around)
