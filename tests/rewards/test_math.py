@@ -14,18 +14,19 @@ from ..corpus import tiny
 def test_a_math_reward_logs_answers_and_golds():
     columns, metrics = {}, {}
     rewards = math_reward(
-        [r"\boxed{1/2}", "?", r"\boxed{\gcd(2,4)}", r"\boxed{1}"],
-        ["0.5", "1", "2", ""],
+        [r"\boxed{1/2}", "?", r"\boxed{\gcd(2,4)}", r"\boxed{1}", r"\boxed{x-x^2}"],
+        ["0.5", "1", "2", "", "x(1-x)"],
         log_extra=columns.__setitem__,
         log_metric=metrics.__setitem__,
-        prompts=["a", "b", "c", "d"],
-        timeout=["a column of the data set"] * 4,
+        prompts=["a", "b", "c", "d", "Factor $x-x^2$."],
+        timeout=["a column of the data set"] * 5,
     )
-    assert rewards == [1.0, 0.0, 0.0, None]
-    assert columns["gold"] == ["0.5", "1", "2", ""]
-    assert columns["extracted_answer"] == ["1/2", "", r"\gcd(2,4)", "1"]
-    assert columns["verdict"] == ["right", "no answer", "refused: gcd", "unusable gold"]
-    assert metrics["math_reward/unusable_gold"] == 0.25
+    assert rewards == [1.0, 0.0, 0.0, None, 0.0]
+    assert columns["gold"] == ["0.5", "1", "2", "", "x(1-x)"]
+    assert columns["extracted_answer"] == ["1/2", "", r"\gcd(2,4)", "1", "x-x^2"]
+    refused = ["refused: gcd", "unusable gold", "refused: a formula of the prompt"]
+    assert columns["verdict"] == ["right", "no answer", *refused]
+    assert metrics["math_reward/unusable_gold"] == 0.2
     assert metrics["math_reward/timeouts"] == 0.0
     assert metrics["math_reward/not_checked"] == 0.0
     assert math_reward([], [], log_metric=metrics.__setitem__) == []
@@ -34,13 +35,14 @@ def test_a_math_reward_logs_answers_and_golds():
 @pytest.mark.parametrize(
     ("gold", "kind"),
     [
-        (["4"], "list"),
+        (["4"] * 1000, "list"),
         (2j, "complex"),
     ],
 )
 def test_what_is_no_gold_is_refused(gold, kind):
-    with pytest.raises(TypeError, match=rf"`solution` .* {kind}"):
+    with pytest.raises(TypeError, match=rf"`solution` .* {kind}") as raised:
         math_reward(["4", "4"], ["4", gold])
+    assert len(str(raised.value)) < 500
 
 
 def test_numbers_are_golds():
@@ -72,7 +74,7 @@ def test_zero_is_a_gold():
 
 def test_missing_golds():
     """However a column writes them. An answer in the same words is not right."""
-    golds = [None, "", " \n", "None", "nan", "NaN", "N/A", "n/a", "null", "<NA>", float("nan")]
+    golds = [None, "", " \n", "None", "nan", "NaN", "N/A", "n/a", " null\n", "<NA>", float("nan")]
     answers = [rf"\boxed{{{gold}}}" for gold in golds]
     assert math_reward(answers, golds) == [None] * len(golds)
     assert math_reward([r"\boxed{x^2-1}"], [None], prompts=["Factor $x^2-1$."]) == [None]
@@ -151,14 +153,15 @@ def test_lengths_must_agree():
     for reward, name in ((math_reward, "solution"), (code_reward, "tests")):
         with pytest.raises(ValueError, match=f"1 values in `{name}` for 2 completions"):
             reward(["1", "1"], ["1"])
-        with pytest.raises(TypeError, match="A completion is None"):
-            reward(["1", None], ["1", "1"])
+        for other in (None, dict.fromkeys(range(1000))):
+            with pytest.raises(TypeError, match=r"A completion is .{4,80}: expected"):
+                reward(["1", other], ["1", "1"])
 
 
 def test_a_text_in_place_of_a_list_is_refused():
     for reward in (math_reward, code_reward):
-        with pytest.raises(TypeError, match=r"expected a list. Give \[completion\]"):
-            reward(r"\boxed{2}", "2")
+        with pytest.raises(TypeError, match=r"one text, .{9,200}: expected a list. Give \[completion\]"):
+            reward(r"\boxed{2}" * 100, "2")
 
 
 def test_reasoning_that_the_prompt_opens():
@@ -219,5 +222,7 @@ def test_reasoning_that_the_chat_template_opens():
     for parsed_as in ("reasoning_content", "thinking"):
         parsed = {"role": "assistant", parsed_as: "Maybe B.", "content": r"\boxed{A}"}
         assert opened([[parsed]], ["A"]) == [1.0]
+    said = {"role": "assistant", "content": r"\boxed{A}"}
+    assert opened([[said, parsed], [parsed, said]], ["A"] * 2) == [1.0, 1.0]
     mixed = [completions[0], completions[1], [parsed], [{"role": "assistant", "content": completions[0]}]]
     assert opened(mixed, ["A"] * 4) == [0.0, 1.0, 1.0, 0.0]

@@ -33,7 +33,7 @@ def test_defaults_are_those_of_the_docstring(called):
         ("mth_reward", {}, f"'mth_reward'.*did you mean 'math_reward'.*{', '.join(sorted(REWARDS))}"),
         ("soft_overlong_punishment", {}, "missing a required argument: 'max_completion_len'"),
         ("math_reward", {"time_out": 1}, "did you mean 'timeout'"),
-        ("think_format_reward", {"strict": True}, "takes no options, got strict"),
+        ("think_format_reward", {"strict": True, "fast": 1}, "takes no options, got strict, fast"),
         ("code_reward", {"tier": "C"}, "'A' or 'B', got 'C'"),
     ],
 )
@@ -48,6 +48,7 @@ def test_users_own_function_from_the_current_directory(tmp_path, monkeypatch):
         "LIMIT = 3\n"
         "class Short:\n    def __init__(self, limit): self.limit = limit\n"
         "    def __call__(self, completions, **kwargs): return [float(len(c) <= self.limit) for c in completions]\n"
+        "of_one = Short(1)\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -55,6 +56,7 @@ def test_users_own_function_from_the_current_directory(tmp_path, monkeypatch):
     bound = get_reward("users_rewards.short", limit=4)
     assert bound(completions=["ab", "abcd"]) == [1.0, 1.0]
     assert pickle.loads(pickle.dumps(bound)).__name__ == "short"
+    assert get_reward("users_rewards.of_one", style="x").__name__ == "Short"
     assert get_reward("users_rewards.short", limit=0)(completions=["", "a"]) == [1.0, 0.0]
     assert get_reward("users_rewards.Short", limit=1)(completions=["ab"]) == [0.0]
     with pytest.raises(ValueError, match="missing a required argument: 'limit'"):
