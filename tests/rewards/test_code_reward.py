@@ -96,6 +96,7 @@ SQUARES = [
         "$ python solution.py",
         "def test_a():\n    assert sq(2) == 4",
         "def sq(n): ...",
+        "async def sq(n): ...",
         'def sq(n: int) -> int:\n    "A square."\n    # to be written\n    pass',
         'import math\nfrom math import prod\n\n@cache\ndef sq(\n    n: int = (2),\n):\n    r"""A "square"."""',
         "class Sq:\n    'Of n.'\n    def sq(self, n):\n        '''A\nsquare.'''\n        raise NotImplementedError(n)",
