@@ -271,7 +271,15 @@ def test_a_fixed_sample_of_the_problems_with_an_answer(own):
     assert sampled.settings["left_out"] == 1
 
 
-@pytest.mark.parametrize(("asked", "numbers"), [(None, 2), (1, 1), (3, 3), (4, 3)])
+@pytest.mark.parametrize(
+    ("asked", "numbers"),
+    [
+        (None, 2),
+        (1, 1),
+        (3, 3),
+        (4, 3),
+    ],
+)
 def test_the_size_of_a_benchmark_is_that_asked_for(asked, numbers):
     """Or its own."""
     benchmark = replace(of_fixture("aime_2025"), num_problems=2)
@@ -286,7 +294,14 @@ def test_golds_that_cannot_be_used_are_warned_of(own, caplog):
     assert caplog.text.count("cannot use") == 1
 
 
-@pytest.mark.parametrize(("context", "longest"), [(5, 1), (LONGEST + 4, LONGEST), (LONGEST + 5, LONGEST)])
+@pytest.mark.parametrize(
+    ("context", "longest"),
+    [
+        (5, 1),
+        (LONGEST + 4, LONGEST),
+        (LONGEST + 5, LONGEST),
+    ],
+)
 def test_completions_may_be_as_long_as_the_context_allows(own, context, longest):
     reader = replace(READER, config=Qwen3Config(max_position_embeddings=context))
     row = {"prompt": "1+1=", "solution": "2"}

@@ -57,7 +57,14 @@ def test_holm_by_hand(p_values, corrected):
     assert holm(p_values) == pytest.approx(corrected, nan_ok=True)
 
 
-@pytest.mark.parametrize(("p", "words"), [(0.0009, "< 0.001"), (0.001, "0.001"), (0.25, "0.250")])
+@pytest.mark.parametrize(
+    ("p", "words"),
+    [
+        (0.0009, "< 0.001"),
+        (0.001, "0.001"),
+        (0.25, "0.250"),
+    ],
+)
 def test_p_in_words(p, words):
     assert Paired("none", [0.1, 0.2], 0.15, 0.1, p).test == words
 
@@ -78,7 +85,15 @@ def test_seeds_to_see_a_difference(spread):
     assert seeds_to_see(0.01, 1.0, tests=3) > 90_000  # so many have no exact answer
 
 
-@pytest.mark.parametrize(("spread", "seeds"), [(1, 10), (1.25, 15), (2, 34), (5, 199)])
+@pytest.mark.parametrize(
+    ("spread", "seeds"),
+    [
+        (1, 10),
+        (1.25, 15),
+        (2, 34),
+        (5, 199),
+    ],
+)
 def test_seeds_to_see_a_difference_of_1_are_those_of_textbooks(spread, seeds):
     assert seeds_to_see(1, spread, tests=1) == seeds
 
@@ -128,7 +143,15 @@ def test_a_conclusion_names_clear_and_unclear_differences_and_what_the_seeds_can
     assert said.endswith(f"With 3 seeds, a true difference of {seen:.2g} is seen in 8 of 10 comparisons.")
 
 
-@pytest.mark.parametrize(("scale", "small"), [(1, "0.01"), (100, "7.5"), (-1, "0.075"), (1 / 0.75, "0.01")])
+@pytest.mark.parametrize(
+    ("scale", "small"),
+    [
+        (1, "0.01"),
+        (100, "7.5"),
+        (-1, "0.075"),
+        (1 / 0.75, "0.01"),
+    ],
+)
 def test_a_conclusion_tells_the_seeds_for_a_small_difference_in_the_outcomes_unit(scale, small):
     """From five seeds on. A tenth of the range, where values are no shares: here, of 0 to 0.75."""
     rng = np.random.default_rng(0)

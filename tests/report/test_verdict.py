@@ -35,7 +35,16 @@ def test_the_verdict_tells_the_first_best_and_last_mean_reward(tmp_path):
     assert said == "In training, 0.200 at step 1 → 0.600 at step 4 → 0.500 at step 28 (means of 3 logged values)."
 
 
-@pytest.mark.parametrize(("count", "of_a_mean"), [(6, 3), (30, 3), (39, 3), (40, 4), (200, 20)])
+@pytest.mark.parametrize(
+    ("count", "of_a_mean"),
+    [
+        (6, 3),
+        (30, 3),
+        (39, 3),
+        (40, 4),
+        (200, 20),
+    ],
+)
 def test_a_mean_is_of_a_tenth_or_three(tmp_path, count, of_a_mean):
     runs.write_history(tmp_path, range(count), reward=[0.5] * count)
     assert f"(means of {of_a_mean} logged values)" in by_rule(tmp_path)["Reward"]

@@ -45,7 +45,15 @@ def test_a_sandbox_has_limits_of_its_own(tier):
         assert str(grade(sandbox, program, tests, Limits())) == "passed 2 of 2"
 
 
-@pytest.mark.parametrize(("processes", "workers"), [("", 6), ("2", 3), ("4", 1), ("100", 1)])
+@pytest.mark.parametrize(
+    ("processes", "workers"),
+    [
+        ("", 6),
+        ("2", 3),
+        ("4", 1),
+        ("100", 1),
+    ],
+)
 def test_the_processes_of_a_launcher_share_the_processors(monkeypatch, processes, workers):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
