@@ -21,7 +21,7 @@ from ..corpus.verdicts import rows
 
 @pytest.mark.parametrize("row", rows("outcomes"))
 def test_outcomes(sandbox, row):
-    result = sandbox.run(row["code"], "abc\n", Limits(wall_seconds=1))
+    result = sandbox.run(row["code"], "abc", Limits(wall_seconds=1))
     assert result.outcome is Outcome[row["outcome"]]
     assert row["stdout"] in (result.stdout.decode(), None)
 
