@@ -224,8 +224,9 @@ def test_a_rule_may_credit_rollouts_and_micro_batches(make_trainer):
     assert micro_batch.log_probs.shape == micro_batch.entropies.shape == micro_batch.ids.shape
     assert micro_batch.log_probs.max() < 0
     assert micro_batch.entropies.min() > 0
-    with pytest.raises(RuntimeError, match="of_micro_batch"):
-        _ = micro_batch.hidden
+    for of_rollouts in ("hidden", "head"):
+        with pytest.raises(RuntimeError, match="of_micro_batch"):
+            getattr(micro_batch, of_rollouts)
 
 
 class Draws(TokenCredit):
