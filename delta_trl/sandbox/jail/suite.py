@@ -28,6 +28,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CHECK = "check"  # what HumanEval's tests call their function
 # `patch("builtins.input")`: what the tests replace in their process, the program does not see
 REPLACED = re.compile(r"\b(?:builtins[^\w\n]{1,4}(?:input|print|open)\b|sys[^\w\n]{1,4}stdin)")
+ASSERTS = re.compile("assert|raises")  # in the names of what may fail a test
 PYTEST_NAME = re.compile(r"pytest\.(?:mark\.)?\w+")
 # Names that tests use without importing them, since many programs import them. The tests get their own.
 HELPERS: dict[str, Any] = {}
@@ -281,7 +282,7 @@ class Cleaned(ast.NodeTransformer):
 def asserts(node: ast.AST) -> bool:
     """Whether a node of the syntax is an assert, or the name of one, such as numpy's `assert_allclose`."""
     name = getattr(node, "attr", getattr(node, "id", ""))
-    return isinstance(node, ast.Assert) or re.search("assert|raises", name) is not None
+    return isinstance(node, ast.Assert) or ASSERTS.search(name) is not None
 
 
 def import_of_tests(node: ast.stmt, names: dict[str, Any]) -> None:
@@ -305,7 +306,7 @@ def functions_to_run(module: ast.Module, read: set[str], entry_point: str | None
         if isinstance(statement, FUNCTIONS) and is_test(statement, entry_point):
             names.append(statement.name)
         # unittest's are methods
-        elif statement.name not in read and re.search("assert|raises", ast.unparse(statement)):
+        elif statement.name not in read and ASSERTS.search(ast.unparse(statement)):
             raise UnusableError(f"{statement.name} would not be run: tests are functions `test…` without parameters")
     return names or [None]
 
