@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -148,8 +149,7 @@ def test_commands_for_texts_take_a_multimodal_model(tmp_path, monkeypatch, capsy
     assert "warning" not in capsys.readouterr().out
     assert main(train) == 0
 
-    with open("pair.jsonl", "w") as file:
-        file.writelines(json.dumps(row) + "\n" for row in tiny.PAIR)
+    Dataset.from_list(tiny.PAIR).to_json("pair.jsonl")
     run = "--model_name_or_path run --use_cpu".split()
     sampling = "--benchmarks train.jsonl --reward math_reward --num_generations 1 --max_completion_length 4"
     assert main(["eval", *run, *sampling.split(), "--output_dir", "eval"]) == 0
